@@ -212,7 +212,7 @@ nightly: need-cargo need-c++ $(stamps)/extension $(stamps)/models $(SDIST) ## th
 	@$(MAKE) --no-print-directory compare-max site-check
 
 .PHONY: lint
-lint: lint-rust lint-python lint-types ## formatting, clippy, ruff, mypy, basedpyright, stubs against the extension, GPU kernels
+lint: lint-rust lint-python lint-types ## formatting, clippy, vocabulary, ruff, mypy, basedpyright, stubs against the extension, GPU kernels
 
 .PHONY: lint-rust
 lint-rust: need-cargo need-c++ $(stamps)/venv $(stamps)/cuda-packages
@@ -227,6 +227,7 @@ lint-rust: need-cargo need-c++ $(stamps)/venv $(stamps)/cuda-packages
 lint-python: $(stamps)/test-packages $(stamps)/site-packages $(stamps)/extension
 	ruff check
 	ruff format --check
+	python tools/vocabulary.py
 	lint-imports
 	basedpyright
 	python -m mypy.stubtest max_weights._core --allowlist tests/stubtest-allowlist.txt --ignore-unused-allowlist
@@ -367,10 +368,10 @@ libasan = $(shell gcc -print-file-name=libasan.so)
 python_with_asan = LD_PRELOAD="$(libasan) $(shell gcc -print-file-name=libstdc++.so.6)" ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 PYTHONMALLOC=malloc \
 	PYTHONPATH=target/sanitize/python python
 # The tests of exchange with other libraries, of the end of a process, and of its children.
-doors := $(wildcard $(patsubst %,tests/python/*/test_%.py,buffer buffer_protocol dlpack_capsules doors zero_copy process_exit forks_and_locks))
+exchange := $(wildcard $(patsubst %,tests/python/*/test_%.py,buffer buffer_protocol dlpack_capsules entry_points zero_copy process_exit forks_and_locks))
 
 .PHONY: sanitize
-sanitize: sanitize-rust sanitize-threads sanitize-doors ## the tests of memory and threads, under AddressSanitizer and ThreadSanitizer
+sanitize: sanitize-rust sanitize-threads sanitize-exchange ## the tests of memory and threads, under AddressSanitizer and ThreadSanitizer
 
 .PHONY: need-asan
 need-asan:
@@ -387,14 +388,14 @@ sanitize-threads: need-cargo need-c++
 	$(with_tsan) cargo test --target $(host) --test fork_lock
 	$(with_tsan) cargo test --target $(host) --lib -- --test-threads=1 workers:: memory:: source:: buffer:: checkpoint::
 
-.PHONY: sanitize-doors
-sanitize-doors: need-cargo need-asan $(stamps)/test-packages
+.PHONY: sanitize-exchange
+sanitize-exchange: need-cargo need-asan $(stamps)/test-packages
 	$(with_asan) cargo build --package max-weights-python --target $(host)
 	@rm -rf target/sanitize/python && mkdir -p target/sanitize/python && cp -r python/max_weights target/sanitize/python/
 	@rm -f target/sanitize/python/max_weights/_core*.so
 	@cp $(asan)/$(host)/debug/lib_core.so target/sanitize/python/max_weights/_core.abi3.so
-	$(python_with_asan) -m pytest --capture=sys $(doors)
-	test ! -e tests/python/tensor/random_doors.py || $(python_with_asan) tests/python/tensor/random_doors.py $(SECONDS)
+	$(python_with_asan) -m pytest --capture=sys $(exchange)
+	test ! -e tests/python/tensor/random_entry_points.py || $(python_with_asan) tests/python/tensor/random_entry_points.py $(SECONDS)
 
 # --- fuzzing -----------------------------------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ use std::time::Instant;
 use max_weights::buffer::{Buffer, PackedGroups, dequantize_groups};
 use max_weights::dtype::DType;
 use max_weights::memory::Storage;
-use max_weights::quant::Layout;
+use max_weights::quant::CodeLayout;
 use max_weights::workers::{self, uninterrupted};
 
 const ROUNDS: usize = 7;
@@ -33,9 +33,9 @@ fn speed(mut seconds: Vec<f64>) -> f64 {
     OUTPUT as f64 / seconds[ROUNDS / 2] / 1e9
 }
 
-fn fill(room: &mut [u8], threads: usize, byte: u8) {
+fn fill(part_buffer: &mut [u8], threads: usize, byte: u8) {
     std::thread::scope(|scope| {
-        for part in room.chunks_mut(room.len().div_ceil(threads)) {
+        for part in part_buffer.chunks_mut(part_buffer.len().div_ceil(threads)) {
             scope.spawn(move || black_box(part).fill(byte));
         }
     });
@@ -51,22 +51,22 @@ fn of_bytes(bytes: &[u8], dtype: DType, shape: &[i64]) -> Buffer {
 }
 
 fn main() {
-    let wanted: Vec<String> = std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
+    let requested: Vec<String> = std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
     println!("output in GB/s, {OUTPUT} bytes | bits group |  f32 memset |  bf16 memset | threads");
-    let mut room = vec![1u8; OUTPUT];
+    let mut part_buffer = vec![1u8; OUTPUT];
     let noise = |i: usize| (i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8;
     for (name, layout, bits, group, zeros, index) in [
-        ("rows", Layout::Rows, 4, 128, false, false),
-        ("rows", Layout::Rows, 4, 32, false, false),
-        ("rows", Layout::Rows, 4, 32, true, false),
-        ("rows", Layout::Rows, 8, 128, false, false),
-        ("rows", Layout::Rows, 3, 128, true, false),
-        ("gptq", Layout::Gptq, 4, 128, true, false),
-        ("gptq", Layout::Gptq, 8, 128, true, false),
-        ("gptq order", Layout::Gptq, 4, 128, true, true),
-        ("awq", Layout::Awq, 4, 128, true, false),
+        ("rows", CodeLayout::Rows, 4, 128, false, false),
+        ("rows", CodeLayout::Rows, 4, 32, false, false),
+        ("rows", CodeLayout::Rows, 4, 32, true, false),
+        ("rows", CodeLayout::Rows, 8, 128, false, false),
+        ("rows", CodeLayout::Rows, 3, 128, true, false),
+        ("gptq", CodeLayout::Gptq, 4, 128, true, false),
+        ("gptq", CodeLayout::Gptq, 8, 128, true, false),
+        ("gptq order", CodeLayout::Gptq, 4, 128, true, true),
+        ("awq", CodeLayout::Awq, 4, 128, true, false),
     ] {
-        if !wanted.is_empty() && !wanted.iter().any(|wanted| name.starts_with(wanted.as_str())) {
+        if !requested.is_empty() && !requested.iter().any(|requested| name.starts_with(requested.as_str())) {
             continue;
         }
         for threads in [1, std::thread::available_parallelism().map_or(1, usize::from)] {
@@ -76,9 +76,9 @@ fn main() {
                 let rows = OUTPUT * 8 / dtype.bits() / COLS;
                 let (groups, words) = (COLS / group, COLS * bits / 32);
                 let (packed, points, scales) = match layout {
-                    Layout::Rows => ([rows, words], [rows * bits / 32, groups], [rows, groups]),
-                    Layout::Gptq => ([words, rows], [groups, rows * bits / 32], [groups, rows]),
-                    Layout::Awq => ([COLS, rows / 8], [groups, rows / 8], [groups, rows]),
+                    CodeLayout::Rows => ([rows, words], [rows * bits / 32, groups], [rows, groups]),
+                    CodeLayout::Gptq => ([words, rows], [groups, rows * bits / 32], [groups, rows]),
+                    CodeLayout::Awq => ([COLS, rows / 8], [groups, rows / 8], [groups, rows]),
                 };
                 let packed = tensor(DType::Int32, packed, noise);
                 let points = tensor(DType::Int32, points, noise);
@@ -103,7 +103,7 @@ fn main() {
                         let made = dequantize_groups(&parts, dtype, None, &uninterrupted).expect("parts that fit");
                         black_box(made);
                     });
-                    let of_memset = time(|| fill(&mut room, threads, round as u8));
+                    let of_memset = time(|| fill(&mut part_buffer, threads, round as u8));
                     if round > 0 {
                         decoding.push(seconds);
                         filling.push(of_memset);

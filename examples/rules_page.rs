@@ -5,8 +5,8 @@ use max_weights::rules::{self, Severity, Verdict};
 const INTRO: &str = "# The rules that a file can break
 
 Every error about a file, and every warning, names its rule in brackets: `[safetensors.overlap]`. In Python it is `error.rule`, and
-`error.help` says what to do; in Rust it is `Diagnostic::rule`. [Validation](validation.md) prints the code of the rule beside its name, and
-selects rules by either; `max-weights explain` prints what stands here. Names and codes are never changed once they were released.
+`error.help` says what to do; in Rust it is `Diagnostic::rule`. [Validation](validation.md) prints the code of the rule with its name, and
+selects rules by either; `max-weights explain` prints the text of this page. Names and codes are never changed once they were released.
 
 An *error* ends the opening. A *warning* is kept in `max_weights.infos(weights).warnings`; some of them (names that are empty or hold a NUL character,
 sets of files that disagree, a wrong checksum of `data.pkl`) are refused unless `strict=False` is given, as are shards that are missing

@@ -16,7 +16,7 @@ use crate::rules::{self, Rule};
 /// What the values of a file may take in memory, per byte of the file…
 pub const BYTES_PER_FILE_BYTE: usize = 16;
 /// … and in addition, for every file.
-pub const BYTES_BESIDE: usize = 48 << 20;
+pub const SCRATCH_BYTES: usize = 48 << 20;
 /// What the system needs for a block in addition to its bytes.
 pub const BLOCK_BYTES: usize = 16;
 
@@ -63,7 +63,7 @@ impl Short {
                 );
                 let help = format!(
                     "what is built from a file, apart from its tensors, may take {BYTES_PER_FILE_BYTE} times its length plus {} MiB",
-                    BYTES_BESIDE >> 20
+                    SCRATCH_BYTES >> 20
                 );
                 Diagnostic::new(rule, cause).help(help)
             }
@@ -167,33 +167,33 @@ pub fn text(text: &str) -> Result<String, Short> {
 }
 
 thread_local! {
-    static GO_ON: Cell<fn() -> Result<()>> = const { Cell::new(|| Ok(())) };
+    static CANCEL: Cell<fn() -> Result<()>> = const { Cell::new(|| Ok(())) };
 }
 
-/// Does `work`, whose long loops check `go_on` now and then on this thread; an error of it ends them.
-pub fn interruptible<T>(go_on: fn() -> Result<()>, work: impl FnOnce() -> T) -> T {
-    struct Restore(fn() -> Result<()>);
-    impl Drop for Restore {
+/// Does `work`, whose long loops check `cancel` now and then on this thread; an error of it ends them.
+pub fn interruptible<T>(cancel: fn() -> Result<()>, work: impl FnOnce() -> T) -> T {
+    struct BudgetGuard(fn() -> Result<()>);
+    impl Drop for BudgetGuard {
         fn drop(&mut self) {
-            GO_ON.set(self.0);
+            CANCEL.set(self.0);
         }
     }
-    let _before = Restore(GO_ON.replace(go_on));
+    let _before = BudgetGuard(CANCEL.replace(cancel));
     work()
 }
 
 /// Checks now and then whether there is memory for the small blocks of the next steps, and whether the caller has cancelled: [`interruptible`].
 #[derive(Debug, Clone)]
-pub struct Pace(u32);
+pub struct MemoryPace(u32);
 
-impl Default for Pace {
+impl Default for MemoryPace {
     fn default() -> Self {
         // Small files are read without a check.
         Self(STEPS / 16)
     }
 }
 
-impl Pace {
+impl MemoryPace {
     /// One step of a long loop.
     #[inline]
     pub fn step(&mut self) -> Result<(), Short> {
@@ -202,7 +202,7 @@ impl Pace {
             return Ok(());
         }
         self.0 = STEPS;
-        GO_ON.get()().map_err(|_| Short::Interrupted)?;
+        CANCEL.get()().map_err(|_| Short::Interrupted)?;
         probe(STEPS_BYTES)
     }
 }
@@ -218,7 +218,7 @@ impl Budget {
     /// The budget of a file of `bytes` bytes.
     pub fn of_file(bytes: u64) -> Self {
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
-        Self::new(bytes.saturating_mul(BYTES_PER_FILE_BYTE).saturating_add(BYTES_BESIDE))
+        Self::new(bytes.saturating_mul(BYTES_PER_FILE_BYTE).saturating_add(SCRATCH_BYTES))
     }
 
     /// A budget of `most` bytes.
@@ -290,10 +290,10 @@ impl Budget {
         /// From this size on, growing by a half is enough to keep copies rare.
         const LARGE: usize = 1 << 20;
         let needed = len.saturating_add(more);
-        let wanted = if capacity.saturating_mul(size) < LARGE { capacity * 2 } else { capacity + capacity / 2 };
+        let requested = if capacity.saturating_mul(size) < LARGE { capacity * 2 } else { capacity + capacity / 2 };
         // While the old block is copied, both exist. If less is left than `target`, all of it is taken at once: growing step by step would copy the
         // block as often.
-        let target = wanted.max(needed).max(FIRST).min(self.left() / size.max(1));
+        let target = requested.max(needed).max(FIRST).min(self.left() / size.max(1));
         if target < needed {
             return Err(Short::Budget(self.most));
         }

@@ -40,7 +40,7 @@ pub fn cut(text: &str, most: usize) -> Cow<'_, str> {
         if is_printable(c) {
             safe.push(c);
         } else {
-            escape(u32::from(c), &mut safe);
+            push_escaped(u32::from(c), &mut safe);
         }
         width += safe[end..].chars().count();
         if width > most {
@@ -53,7 +53,7 @@ pub fn cut(text: &str, most: usize) -> Cow<'_, str> {
 }
 
 /// A name, key or value, quoted for a message.
-pub fn shown(text: &str) -> String {
+pub fn escape(text: &str) -> String {
     cut(text, SHOWN).into_owned()
 }
 
@@ -62,7 +62,7 @@ pub fn path(path: &Path) -> String {
     let mut safe = String::new();
     for chunk in path.as_os_str().as_encoded_bytes().utf8_chunks() {
         safe.push_str(&printable(chunk.valid()));
-        chunk.invalid().iter().for_each(|byte| escape(u32::from(*byte), &mut safe));
+        chunk.invalid().iter().for_each(|byte| push_escaped(u32::from(*byte), &mut safe));
     }
     safe
 }
@@ -132,7 +132,7 @@ fn is_printable(c: char) -> bool {
     both.escape_debug().nth(1) == Some(c)
 }
 
-fn escape(code: u32, safe: &mut String) {
+fn push_escaped(code: u32, safe: &mut String) {
     // Writing to a string cannot fail.
     let _ = match code {
         0x09 => write!(safe, "\\t"),
@@ -190,7 +190,7 @@ mod tests {
         assert_eq!(cut("ééé", 2), "éé…");
         assert_eq!(cut("éé", 2), "éé");
         assert_eq!(cut("\n\n\n", 3), "\\n…");
-        assert_eq!(shown(&"x".repeat(1 << 20)).chars().count(), SHOWN + 1);
+        assert_eq!(escape(&"x".repeat(1 << 20)).chars().count(), SHOWN + 1);
     }
 
     #[test]

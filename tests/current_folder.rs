@@ -4,12 +4,12 @@
 
 use std::path::Path;
 
-use max_weights::write::Replacement;
+use max_weights::write::PendingFile;
 
 #[test]
 fn a_relative_path_is_that_of_the_folder_in_which_the_file_was_begun() {
     let (folder, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let begun = |name: &str| Replacement::create(Path::new(name), 0, true).unwrap();
+    let begun = |name: &str| PendingFile::create(Path::new(name), 0, true).unwrap();
     std::env::set_current_dir(folder.path()).unwrap();
     let (file, given_up) = (begun("a"), begun("b"));
     std::env::set_current_dir(other.path()).unwrap();

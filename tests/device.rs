@@ -11,7 +11,7 @@ use max_weights::checkpoint::{Backend, Checkpoint, OpenOptions};
 use max_weights::device::Device;
 use max_weights::dtype::DType;
 use max_weights::error::{Error, Result};
-use max_weights::load::{Layout, LoadOptions, TensorMemory, Wanted};
+use max_weights::load::{LoadOptions, LoadPlan, TensorMemory, TensorRequest};
 use max_weights::workers::uninterrupted;
 
 /// A large f16 tensor, small ones of three dtypes, and one of no bytes.
@@ -36,9 +36,10 @@ fn file(folder: &Path) -> PathBuf {
 fn load(path: &Path, device: Device, dtype: Option<DType>, backend: Backend) -> Result<Vec<Buffer>> {
     let checkpoint = Checkpoint::open(&[path.to_path_buf()], &OpenOptions::default())?;
     let catalog = checkpoint.catalog();
-    let wanted = (0..catalog.table().len()).map(|number| Ok(Wanted { device, ..catalog.wanted(number, dtype)? }));
+    let requests =
+        (0..catalog.table().len()).map(|number| Ok(TensorRequest { device, ..catalog.tensor_request(number, dtype)? }));
     let options = LoadOptions { backend, ..LoadOptions::default() };
-    let layout = Layout::new(&checkpoint, wanted.collect::<Result<Vec<_>>>()?, TensorMemory::Own, &[], &options)?;
+    let layout = LoadPlan::new(&checkpoint, requests.collect::<Result<Vec<_>>>()?, TensorMemory::Own, &[], &options)?;
     layout.run(&checkpoint, Vec::new(), &AtomicU64::new(0), &uninterrupted).map(|(loaded, _)| loaded)
 }
 

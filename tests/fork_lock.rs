@@ -70,10 +70,10 @@ fn a_child_makes_its_own_of_what_belongs_to_a_process() {
 
 #[test]
 fn a_child_that_comes_back_into_a_call_does_not_wait_for_the_threads_of_its_parent() {
-    let (parent, asked, child) = (std::process::id(), Cell::new(0), Cell::new(0));
+    let (parent, requested, child) = (std::process::id(), Cell::new(0), Cell::new(0));
     let fork = || {
-        asked.set(asked.get() + 1);
-        if asked.get() == 2 {
+        requested.set(requested.get() + 1);
+        if requested.get() == 2 {
             // SAFETY: the child comes back to this test only to end; what it waits for is ended by its timer.
             child.set(unsafe { libc::fork() });
         }

@@ -12,14 +12,14 @@ use fuzz::memory::bounded;
 use fuzz::mutate::{bytes, mutate};
 use fuzz::random::Random;
 use fuzz::{TARGETS, Target};
-use max_weights::checkpoint::{Checkpoint, OpenOptions, Tree, TreeLimits};
+use max_weights::checkpoint::{Checkpoint, OpenOptions, PrefixTree, TreeLimits};
 
 #[path = "../fuzz/src/lib.rs"]
 #[allow(dead_code, unreachable_pub)] // what only libFuzzer calls; there, this is a library
 mod fuzz;
 
 /// The longest input that a change makes.
-const LONGEST: usize = 4096;
+const MAX: usize = 4096;
 
 fn folder(target: &Target) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus").join(target.name)
@@ -60,11 +60,11 @@ fn replay(target: &str, changes: u64) {
     for number in 0..changes {
         // Changes of changes get further than one alone.
         let from = if random.one_in(2) && last.len() > 8 { &last } else { &corpus[number as usize % corpus.len()] };
-        let from = &from[..from.len().min(LONGEST)];
+        let from = &from[..from.len().min(MAX)];
         let input = if random.one_in(3) {
-            bytes(from, LONGEST, &mut random)
+            bytes(from, MAX, &mut random)
         } else {
-            mutate(from, target.layout, LONGEST, &mut random)
+            mutate(from, target.layout, MAX, &mut random)
         };
         check(target, &input);
         last = input;
@@ -169,7 +169,7 @@ fn every_target_is_built_by_cargo_fuzz() {
 #[test]
 #[should_panic(expected = "bytes were allocated at once for an input of 1")]
 fn an_allocation_beyond_the_limit_is_noticed() {
-    bounded(1, || drop(std::hint::black_box(vec![0u8; 2 * fuzz::memory::BYTES_BESIDE])));
+    bounded(1, || drop(std::hint::black_box(vec![0u8; 2 * fuzz::memory::SCRATCH_BYTES])));
 }
 
 // Larger headers than a fuzzer makes: the limit on memory, where it grows with more than one property of the file.
@@ -190,7 +190,7 @@ fn open_in_proportion(entries: impl Iterator<Item = (String, String)>) {
         let catalog = checkpoint.catalog();
         for lines in [Some(40), None] {
             for fold in [true, false] {
-                let tree = Tree::new(catalog, "", TreeLimits { lines, fold });
+                let tree = PrefixTree::new(catalog, "", TreeLimits { lines, fold });
                 assert!(!tree.text().is_empty() && !tree.html().is_empty());
             }
         }
@@ -230,7 +230,7 @@ fn tree_of(header: &str, data: u64) -> (Checkpoint, String) {
     let path = folder.path().join("model.safetensors");
     fs::write(&path, Layout::File.input(header.as_bytes(), data, usize::MAX)).expect("room");
     let checkpoint = Checkpoint::open(&[path], &OpenOptions::default()).expect("valid");
-    let text = Tree::new(checkpoint.catalog(), "", TreeLimits { lines: None, fold: true }).text();
+    let text = PrefixTree::new(checkpoint.catalog(), "", TreeLimits { lines: None, fold: true }).text();
     (checkpoint, text)
 }
 

@@ -18,7 +18,7 @@ use max_weights::buffer::Buffer;
 use max_weights::checkpoint::{Backend, Checkpoint, OpenOptions};
 use max_weights::dtype::DType;
 use max_weights::error::{Error, Result};
-use max_weights::load::{Layout, LoadOptions, Recipe, Stream, StreamOptions, TensorMemory, Wanted};
+use max_weights::load::{LoadOptions, LoadPlan, LoadStream, Recipe, StreamOptions, TensorMemory, TensorRequest};
 use max_weights::memory::release_memory;
 use max_weights::source::LocalFile;
 use max_weights::workers::{Interrupt, uninterrupted};
@@ -139,10 +139,10 @@ fn open(source: &Arc<Difficult>) -> Arc<Checkpoint> {
     Arc::new(Checkpoint::open_sources(vec![source.clone()], &OpenOptions::default()).unwrap())
 }
 
-fn wanted(checkpoint: &Checkpoint, dtype: Option<DType>) -> Vec<Wanted> {
+fn requests(checkpoint: &Checkpoint, dtype: Option<DType>) -> Vec<TensorRequest> {
     let catalog = checkpoint.catalog();
     let floats = |number| dtype.filter(|_| catalog.table().name(number).starts_with('t'));
-    (0..catalog.table().len()).map(|number| catalog.wanted(number, floats(number)).unwrap()).collect()
+    (0..catalog.table().len()).map(|number| catalog.tensor_request(number, floats(number)).unwrap()).collect()
 }
 
 /// A number for the bytes of a tensor, which would take memory themselves.
@@ -166,17 +166,17 @@ fn expected(checkpoint: &Checkpoint, dtype: Option<DType>) -> Vec<u64> {
 fn load(checkpoint: &Checkpoint, backend: Backend, dtype: Option<DType>, interrupt: Interrupt<'_>) -> Result<Vec<u64>> {
     let options = LoadOptions { backend, threads: std::num::NonZero::new(3), ..LoadOptions::default() };
     let memory = if backend == Backend::Map { TensorMemory::Views } else { TensorMemory::Own };
-    let layout = Layout::new(checkpoint, wanted(checkpoint, dtype), memory, &[], &options)?;
+    let layout = LoadPlan::new(checkpoint, requests(checkpoint, dtype), memory, &[], &options)?;
     let (loaded, _) = layout.run(checkpoint, Vec::new(), &AtomicU64::new(0), interrupt)?;
     Ok(loaded.iter().map(digest).collect())
 }
 
-fn open_stream(checkpoint: &Arc<Checkpoint>, dtype: Option<DType>) -> Stream {
-    let (wanted, catalog) = (wanted(checkpoint, dtype), checkpoint.catalog().clone());
-    let numbers = (0..wanted.len()).collect();
+fn open_stream(checkpoint: &Arc<Checkpoint>, dtype: Option<DType>) -> LoadStream {
+    let (requests, catalog) = (requests(checkpoint, dtype), checkpoint.catalog().clone());
+    let numbers = (0..requests.len()).collect();
     let options = StreamOptions { budget: Some(64 << 20), ..StreamOptions::default() };
-    let wanted = wanted.into_iter().map(Recipe::from).collect();
-    Stream::new(checkpoint.clone(), catalog, numbers, wanted, options).unwrap()
+    let requests = requests.into_iter().map(Recipe::from).collect();
+    LoadStream::new(checkpoint.clone(), catalog, numbers, requests, options).unwrap()
 }
 
 fn stream(checkpoint: &Arc<Checkpoint>, dtype: Option<DType>, slowly: bool) -> Result<Vec<u64>> {
@@ -223,8 +223,8 @@ fn a_byte_that_cannot_be_read_ends_a_load_and_a_stream_wherever_it_is() {
             let broken = table.iter().position(|info| (info.span.start()..info.span.end()).contains(&byte)).unwrap();
             for backend in [Backend::Read, Backend::Direct] {
                 let failed = load(&checkpoint, backend, dtype, &uninterrupted).expect_err("a broken disk");
-                let told = failed.to_string();
-                assert!(told.contains("the disk is broken") && told.contains("model.safetensors"), "{told}");
+                let message = failed.to_string();
+                assert!(message.contains("the disk is broken") && message.contains("model.safetensors"), "{message}");
             }
             let (stream, mut given) = (open_stream(&checkpoint, dtype), 0);
             let failed = loop {

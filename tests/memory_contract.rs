@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test fails by panicking
 
 use max_weights::format::pickle::{self, PersistentIds};
-use max_weights::format::{Options, drive, gguf, index, safetensors};
+use max_weights::format::{HeaderOptions, drive, gguf, index, safetensors};
 use max_weights::source::InMemory;
 use max_weights::workers::uninterrupted;
 use peak_alloc::PeakAlloc;
@@ -12,7 +12,7 @@ use peak_alloc::PeakAlloc;
 static ALLOCATOR: PeakAlloc = PeakAlloc;
 
 const BYTES_PER_FILE_BYTE: usize = 16;
-const BYTES_BESIDE: usize = 64 << 20;
+const SCRATCH_BYTES: usize = 64 << 20;
 
 #[track_caller]
 fn bounded(what: &str, input: &[u8], read: impl FnOnce(&[u8]) -> String) {
@@ -20,7 +20,7 @@ fn bounded(what: &str, input: &[u8], read: impl FnOnce(&[u8]) -> String) {
     let before = ALLOCATOR.current_usage();
     let outcome = read(input);
     let most = ALLOCATOR.peak_usage().saturating_sub(before);
-    let limit = input.len() * BYTES_PER_FILE_BYTE + BYTES_BESIDE;
+    let limit = input.len() * BYTES_PER_FILE_BYTE + SCRATCH_BYTES;
     assert!(most <= limit, "{what}: {most} bytes for {}; the limit is {limit}. {outcome}", input.len());
 }
 
@@ -63,7 +63,7 @@ fn pickles() -> Vec<(&'static str, Vec<u8>)> {
 fn no_header_and_no_pickle_takes_more_than_its_length_allows() {
     for (what, bytes) in pickles() {
         bounded(what, &bytes, |bytes| {
-            let limits = pickle::Limits::default();
+            let limits = pickle::PickleLimits::default();
             let pickled = match pickle::read(bytes, 0, &limits, PersistentIds::Zip) {
                 Ok(pickled) => pickled,
                 Err(error) => return error.to_string(),
@@ -87,13 +87,14 @@ fn no_header_and_no_pickle_takes_more_than_its_length_allows() {
     ];
     for (what, json) in headers {
         bounded(what, format!("{{{json}}}").as_bytes(), |header| {
-            let outcome = safetensors::parse(header, 8 + header.len() as u64, &Options::default());
+            let outcome = safetensors::parse(header, 8 + header.len() as u64, &HeaderOptions::default());
             outcome.map_or_else(|error| error.to_string(), |header| header.tensors.len().to_string())
         });
     }
     let names = (0..300_000).map(|number| format!("\"{number}\":\"a\"")).collect::<Vec<_>>().join(",");
     bounded("index", format!("{{\"weight_map\":{{{names}}}}}").as_bytes(), |bytes| {
-        index::parse(bytes, &Options::default()).map_or_else(|error| error.to_string(), |index| index.len().to_string())
+        index::parse(bytes, &HeaderOptions::default())
+            .map_or_else(|error| error.to_string(), |index| index.len().to_string())
     });
     let records = (0..200_000_u64).flat_map(|number| {
         let name = number.to_string();
@@ -104,8 +105,8 @@ fn no_header_and_no_pickle_takes_more_than_its_length_allows() {
     file.resize(file.len().next_multiple_of(32) + 200_000 * 32, 0);
     let source = InMemory::new("a.gguf", file.clone());
     bounded("GGUF", &file, |file| {
-        let options = Options::default();
-        let parser = gguf::Parser::new(file[..16 << 10].to_vec(), file.len() as u64, &options);
+        let options = HeaderOptions::default();
+        let parser = gguf::GgufParser::new(file[..16 << 10].to_vec(), file.len() as u64, &options);
         let read = drive(parser, &source, &uninterrupted);
         read.map_or_else(|error| error.to_string(), |gguf| gguf.header.tensors.len().to_string())
     });

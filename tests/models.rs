@@ -19,8 +19,8 @@ use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread;
 
 use self::fork::ForkMutex;
-use self::lane::{Helpers, Lane};
-use self::limiter::Limiter;
+use self::lane::{Helpers, ThreadLane};
+use self::limiter::ConcurrencyLimiter;
 use self::pool::{HasSize, Pool};
 
 mod sync {
@@ -50,9 +50,9 @@ mod sync {
 
     /// Is over when it is asked again, and so is any other wait.
     pub(crate) async fn sleep(_: Duration) {
-        let mut asked = false;
+        let mut requested = false;
         poll_fn(|context| {
-            if std::mem::replace(&mut asked, true) {
+            if std::mem::replace(&mut requested, true) {
                 CLOCK.1.store(1000, Ordering::SeqCst);
                 return Poll::Ready(());
             }
@@ -68,10 +68,10 @@ mod sync {
 
     #[derive(Debug, Default)]
     struct Waiting {
-        is_told: bool,
+        is_reported: bool,
         number: usize,
         queue: VecDeque<(usize, Option<Waker>)>,
-        told: Vec<usize>,
+        message: Vec<usize>,
     }
 
     /// The number of who waits; none before and after.
@@ -85,10 +85,10 @@ mod sync {
         pub(crate) fn notify_one(&self) {
             let mut state = self.0.lock().unwrap();
             let Some((number, waker)) = state.queue.pop_front() else {
-                state.is_told = true;
+                state.is_reported = true;
                 return;
             };
-            state.told.push(number);
+            state.message.push(number);
             drop(state);
             waker.into_iter().for_each(Waker::wake);
         }
@@ -104,8 +104,8 @@ mod sync {
                 let mut state = self.0.0.lock().unwrap();
                 state.number += 1;
                 let number = state.number;
-                if std::mem::take(&mut state.is_told) {
-                    state.told.push(number);
+                if std::mem::take(&mut state.is_reported) {
+                    state.message.push(number);
                 } else {
                     state.queue.push_back((number, None));
                 }
@@ -123,8 +123,8 @@ mod sync {
             self.as_mut().enable();
             let mut state = self.0.0.lock().unwrap();
             let own = self.1.unwrap();
-            if let Some(at) = state.told.iter().position(|number| *number == own) {
-                state.told.swap_remove(at);
+            if let Some(at) = state.message.iter().position(|number| *number == own) {
+                state.message.swap_remove(at);
                 drop(state);
                 self.1 = None;
                 return Poll::Ready(());
@@ -140,8 +140,8 @@ mod sync {
         fn drop(&mut self) {
             let Some(own) = self.1 else { return };
             let mut state = self.0.0.lock().unwrap();
-            let was_told = state.told.contains(&own);
-            state.told.retain(|number| *number != own);
+            let was_told = state.message.contains(&own);
+            state.message.retain(|number| *number != own);
             state.queue.retain(|(number, _)| *number != own);
             drop(state);
             if was_told {
@@ -253,19 +253,19 @@ impl Counted {
 
 #[test]
 fn a_kept_block_has_one_user_at_a_time_and_no_more_is_kept_than_may_be() {
-    const MOST: usize = 10;
+    const MAX: usize = 10;
     loom::model(|| {
         let pool = Arc::new(Pool::new());
-        pool.keep(Counted { size: 6, users: Arc::default() }, MOST);
+        pool.keep(Counted { size: 6, users: Arc::default() }, MAX);
         let shared = pool.clone();
         together(1, move |thread| {
             let block = shared.take(5).unwrap_or_else(|| Counted { size: 5, users: Arc::default() });
-            shared.keep(block.used(), MOST);
+            shared.keep(block.used(), MAX);
             if thread == 0 {
-                assert!(shared.trim(0) <= MOST);
+                assert!(shared.trim(0) <= MAX);
             }
         });
-        assert!(pool.size() <= MOST && pool.trim(0) <= MOST);
+        assert!(pool.size() <= MAX && pool.trim(0) <= MAX);
         assert!(pool.take(1).is_none());
     });
 }
@@ -283,11 +283,11 @@ fn a_released_block_is_found_by_whoever_comes_after() {
 }
 
 /// A model of threads at four locks. loom tries a bounded number of preemptions of runnable threads.
-fn threads_of_a_lane(model: impl Fn(&Lane) + Send + Sync + 'static) {
+fn threads_of_a_lane(model: impl Fn(&ThreadLane) + Send + Sync + 'static) {
     let mut builder = Builder::new();
     builder.preemption_bound = Some(2);
     builder.check(move || {
-        let lane = Lane::new();
+        let lane = ThreadLane::new();
         model(&lane);
         lane.end_idle(); // the clock stands still, by which they would end
     });
@@ -297,7 +297,7 @@ fn threads_of_a_lane(model: impl Fn(&Lane) + Send + Sync + 'static) {
 const TICK: Duration = Duration::from_secs(1);
 
 /// Calls the lane for `helpers` helpers, waits for them, and runs `meanwhile`; no helper works before or after. Returns how many came.
-fn called(lane: &Lane, helpers: usize, most: usize, meanwhile: impl FnOnce(&Helpers<'_>)) -> usize {
+fn called(lane: &ThreadLane, helpers: usize, most: usize, meanwhile: impl FnOnce(&Helpers<'_>)) -> usize {
     let (inside, came, over) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
     let work = || {
         inside.fetch_add(1, Ordering::SeqCst);
@@ -371,9 +371,9 @@ fn threads_that_shall_end_do_not_leave_a_call_without_them() {
 }
 
 /// Wakes the thread that waits for a future.
-struct Told(loom::sync::Mutex<bool>, loom::sync::Condvar);
+struct Reported(loom::sync::Mutex<bool>, loom::sync::Condvar);
 
-impl Wake for Told {
+impl Wake for Reported {
     fn wake(self: std::sync::Arc<Self>) {
         *self.0.lock().unwrap() = true;
         self.1.notify_one();
@@ -381,15 +381,15 @@ impl Wake for Told {
 }
 
 fn block_on<F: Future>(future: F) -> F::Output {
-    let told = std::sync::Arc::new(Told(loom::sync::Mutex::new(false), loom::sync::Condvar::new()));
-    let (waker, mut future) = (Waker::from(told.clone()), pin!(future));
+    let message = std::sync::Arc::new(Reported(loom::sync::Mutex::new(false), loom::sync::Condvar::new()));
+    let (waker, mut future) = (Waker::from(message.clone()), pin!(future));
     loop {
         if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
             return output;
         }
-        let mut is_told = told.0.lock().unwrap();
-        while !std::mem::take(&mut *is_told) {
-            is_told = told.1.wait(is_told).unwrap();
+        let mut is_reported = message.0.lock().unwrap();
+        while !std::mem::take(&mut *is_reported) {
+            is_reported = message.1.wait(is_reported).unwrap();
         }
     }
 }
@@ -400,18 +400,18 @@ fn poll(future: Pin<&mut impl Future>) -> bool {
 }
 
 /// A model of a limiter that has admitted as many requests as it may.
-fn requests(most: usize, model: impl Fn(&Arc<Limiter>) + Send + Sync + 'static) {
+fn requests(most: usize, model: impl Fn(&Arc<ConcurrencyLimiter>) + Send + Sync + 'static) {
     let mut builder = Builder::new();
     builder.preemption_bound = Some(3);
-    builder.check(move || model(&Arc::new(Limiter::new(most))));
+    builder.check(move || model(&Arc::new(ConcurrencyLimiter::new(most))));
 }
 
 #[test]
 fn all_requests_begin_for_which_room_was_made() {
     requests(2, |limiter| {
-        let under_way = [block_on(limiter.enter()), block_on(limiter.enter())];
+        let in_flight = [block_on(limiter.enter()), block_on(limiter.enter())];
         let both = Arc::new((loom::sync::Mutex::new(0), loom::sync::Condvar::new()));
-        let come = move |limiter: Arc<Limiter>| {
+        let come = move |limiter: Arc<ConcurrencyLimiter>| {
             let _own = block_on(limiter.enter());
             // Each continues when the other has come, too.
             let mut come = both.0.lock().unwrap();
@@ -423,7 +423,7 @@ fn all_requests_begin_for_which_room_was_made() {
         };
         let others = [(limiter.clone(), come.clone()), (limiter.clone(), come)];
         let others = others.map(|(limiter, come)| thread::spawn(move || come(limiter)));
-        drop(under_way);
+        drop(in_flight);
         for other in others {
             other.join().unwrap();
         }
@@ -433,15 +433,15 @@ fn all_requests_begin_for_which_room_was_made() {
 #[test]
 fn a_request_that_nobody_wants_any_more_leaves_its_room_to_others() {
     requests(1, |limiter| {
-        let under_way = block_on(limiter.enter());
-        let mut unwanted = Box::pin(limiter.enter());
-        assert!(!poll(unwanted.as_mut()));
+        let in_flight = block_on(limiter.enter());
+        let mut unused = Box::pin(limiter.enter());
+        assert!(!poll(unused.as_mut()));
         let other = limiter.clone();
         let other = thread::spawn(move || drop(block_on(other.enter())));
-        limiter.slow_down(false, Some(sync::now() + Duration::from_secs(5)));
-        drop(under_way);
-        poll(unwanted.as_mut()); // the server asked to wait, so that it does, unless the other one did until then
-        drop(unwanted);
+        limiter.on_throttle(false, Some(sync::now() + Duration::from_secs(5)));
+        drop(in_flight);
+        poll(unused.as_mut()); // the server asked to wait, so that it does, unless the other one did until then
+        drop(unused);
         other.join().unwrap();
     });
 }
@@ -449,13 +449,13 @@ fn a_request_that_nobody_wants_any_more_leaves_its_room_to_others() {
 #[test]
 fn no_more_requests_are_under_way_than_may_be() {
     requests(1, |limiter| {
-        let under_way = Arc::new(AtomicUsize::new(0));
+        let in_flight = Arc::new(AtomicUsize::new(0));
         let shared = limiter.clone();
         together(1, move |_| {
             let pass = block_on(shared.enter());
-            assert_eq!(under_way.fetch_add(1, Ordering::SeqCst), 0);
-            under_way.fetch_sub(1, Ordering::SeqCst);
-            shared.ended_well();
+            assert_eq!(in_flight.fetch_add(1, Ordering::SeqCst), 0);
+            in_flight.fetch_sub(1, Ordering::SeqCst);
+            shared.on_success();
             drop(pass);
         });
     });

@@ -18,8 +18,8 @@ use statistics_support::Torch;
 
 const SIZE: usize = 40 << 20;
 /// A sanitizer keeps what was freed for a while, and room around everything.
-const MOST: usize = 12 << 20;
-const MOST_WATCHED: usize = 24 << 20;
+const MAX: usize = 12 << 20;
+const MAX_WATCHED: usize = 24 << 20;
 
 /// The most memory that this process has had.
 fn peak() -> usize {
@@ -36,7 +36,7 @@ fn takes_little_memory(path: &Path, bins: usize, count: u64) {
     let found = statistics(&checkpoint, 0, bins, &AtomicU64::new(0), &uninterrupted).unwrap();
     assert_eq!(found.count, count, "{}", path.display());
     let grown = peak() - before;
-    let most = if std::env::var_os("ASAN_OPTIONS").is_some() { MOST_WATCHED } else { MOST };
+    let most = if std::env::var_os("ASAN_OPTIONS").is_some() { MAX_WATCHED } else { MAX };
     assert!(grown < most, "{} takes {grown} bytes", path.display());
 }
 

@@ -20,7 +20,7 @@ from pathlib import Path
 
 FUZZ = Path(__file__).resolve().parents[1] / "fuzz"
 RUNS = FUZZ / "target" / "runs"
-LONGEST = 4096
+MAX = 4096
 """Maximum size of an input: short inputs reach all rules, and long ones cost time."""
 SANITIZERS = {
     # The custom mutators know the formats, so tracing comparisons, which halves the speed, does not pay.
@@ -93,7 +93,7 @@ def run(binary: Path, sanitizer: str, commit: str, seconds: int) -> Run:
     options = {
         "dict": FUZZ / f"{DICTIONARIES.get(family, 'safetensors')}.dict",
         "artifact_prefix": f"{artifacts}/",
-        "max_len": LONGEST,
+        "max_len": MAX,
         "timeout": SECONDS_FOR_ONE[sanitizer],
         "rss_limit_mb": 2048,
         "max_total_time": seconds,

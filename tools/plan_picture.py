@@ -20,7 +20,7 @@ CALL = f"load({SELECT}, dtype={DTYPES})"
 WIDTH, MARGIN = 940, 24
 BAR, ROW = 34, 20
 FILE_AT, MEMORY_AT, MEMORY_STEP = 64, 168, 74
-LEAST = 3.0  # minimum width of a range
+MIN = 3.0  # minimum width of a range
 STYLE = """
   text { font: 13px system-ui, sans-serif; fill: #1f2328 }
   .small { font-size: 11px } .code { font-family: ui-monospace, monospace; font-size: 12px }
@@ -107,7 +107,7 @@ def picture(plan: LoadPlan) -> str:
 def _reach(start: int, size: int, whole: int) -> tuple[float, float]:
     """The start and the width of a range's bar."""
     scale = (WIDTH - 2 * MARGIN) / whole
-    return MARGIN + start * scale, max(size * scale, LEAST)
+    return MARGIN + start * scale, max(size * scale, MIN)
 
 
 def _place(plan: LoadPlan, part: PlannedRange, first: int, last: int) -> tuple[float, float]:

@@ -69,7 +69,7 @@ class Outcome:
         )
 
 
-def said(command: Sequence[str | Path], environment: Mapping[str, str] | None = None) -> tuple[str, int]:
+def declared(command: Sequence[str | Path], environment: Mapping[str, str] | None = None) -> tuple[str, int]:
     """Run a command; show its output immediately, and return it with the exit status."""
     print(f"$ {shlex.join(map(str, command))}", flush=True)
     # Tells tests with limits on time or memory that they run in an emulator.
@@ -87,11 +87,11 @@ def said(command: Sequence[str | Path], environment: Mapping[str, str] | None = 
 
 def need(command: Sequence[str | Path], environment: Mapping[str, str] | None = None) -> None:
     """Run a command that has to succeed."""
-    if said(command, environment)[1]:
+    if declared(command, environment)[1]:
         sys.exit(f"platforms: this failed: {shlex.join(map(str, command))}")
 
 
-def bring(programs: Sequence[str], packages: Sequence[str]) -> str:
+def read_into(programs: Sequence[str], packages: Sequence[str]) -> str:
     """Return the path of the first of these programs found; install the packages if none is."""
     places = os.environ["PATH"] + ":/usr/lib/wine"  # Debian's wine64 is on no path
     for attempt in range(2):
@@ -100,9 +100,9 @@ def bring(programs: Sequence[str], packages: Sequence[str]) -> str:
                 return path
         if attempt == 0 and shutil.which("apt-get"):
             as_root = [] if os.geteuid() == 0 else ["sudo"]
-            said([*as_root, "apt-get", "update", "-qq"])
+            declared([*as_root, "apt-get", "update", "-qq"])
             quiet = ["-y", "-qq", "--no-install-recommends"]
-            said([*as_root, "env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "install", *quiet, *packages])
+            declared([*as_root, "env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "install", *quiet, *packages])
     sys.exit(f"platforms: {programs[0]} is missing: install it (Debian, Ubuntu: apt install {' '.join(packages)})")
 
 
@@ -119,7 +119,7 @@ def run_rust_tests(
     command = ["cargo-zigbuild", "test", "--target", target, "--lib", "--bins", "--tests", "--no-fail-fast"]
     command += [part for crate in crates for part in ("--package", crate)]
     need([*command, "--no-run", "--quiet"])
-    output, status = said([*around, *command], environment)
+    output, status = declared([*around, *command], environment)
     counts = [sum(map(int, column)) for column in zip(*_RESULT.findall(output), strict=True)] or [0, 0, 0]
     for name in _FAILED.findall(output):
         print(f"{platform}: FAILED {name}", flush=True)
@@ -181,7 +181,7 @@ def arm_namespace(emulator: str, libraries: Path) -> list[str | Path]:
     ]
     inside.write_text("\n".join(lines) + "\n")
     before: list[str | Path] = ["unshare", "--map-root-user", "--mount", "sh", inside]
-    if said([*before, "true"])[1]:
+    if declared([*before, "true"])[1]:
         sys.exit(
             "platforms: the kernel does not support binary formats per namespace: that needs Linux 6.7 or "
             "newer, and user namespaces (sysctl kernel.unprivileged_userns_clone=1, and for AppArmor "
@@ -203,7 +203,7 @@ def arm_wheel(before: Sequence[str | Path], libraries: Path, environment: Mappin
     # The profile strips less than a release.
     check: list[str | Path] = [sys.executable, ROOT / "tools" / "wheel_check.py", wheel, "--largest", "12000000"]
     check += ["--python", python]
-    output, status = said([*before, *check], environment)
+    output, status = declared([*before, *check], environment)
     passed = output.count("the smoke test pass")
     return Outcome(
         "aarch64",
@@ -217,7 +217,7 @@ def arm_wheel(before: Sequence[str | Path], libraries: Path, environment: Mappin
 
 def aarch64() -> list[Outcome]:
     """Linux on ARM."""
-    emulator = bring(["qemu-aarch64-static"], ["qemu-user-static"])
+    emulator = read_into(["qemu-aarch64-static"], ["qemu-user-static"])
     libraries = arm_libraries()
     before = arm_namespace(emulator, libraries)
     environment = {"QEMU_LD_PREFIX": str(libraries)}
@@ -238,7 +238,7 @@ def aarch64() -> list[Outcome]:
 
 def windows() -> list[Outcome]:
     """Windows."""
-    wine = bring(["wine64", "wine"], ["wine", "wine64"])
+    wine = read_into(["wine64", "wine"], ["wine", "wine64"])
     environment = {
         "CARGO_TARGET_X86_64_PC_WINDOWS_GNU_RUNNER": wine,
         "WINEPREFIX": str(FOLDER / "windows"),
@@ -247,7 +247,7 @@ def windows() -> list[Outcome]:
     library = FOLDER / "windows" / "drive_c" / "windows" / "system32" / "bcryptprimitives.dll"
     FOLDER.mkdir(parents=True, exist_ok=True)
     if not library.parent.exists():
-        said([wine, "wineboot", "--init"], environment)
+        declared([wine, "wineboot", "--init"], environment)
     if not library.exists():
         source = FOLDER / "bcryptprimitives.c"
         source.write_text(PROCESS_PRNG)
@@ -271,7 +271,7 @@ def musl() -> list[Outcome]:
     commands = ("--version", "ls /minilm.safetensors", "validate /minilm.safetensors")
     good = 0
     for command in commands:
-        output, status = said([*alone, *command.split()])
+        output, status = declared([*alone, *command.split()])
         good += status == 0 and bool(output)
     what = "`max-weights` `ls`, `validate`, static, alone in a root folder with a model"
     return [Outcome("musl", what, good, len(commands) - good, 0, time.monotonic() - began)]

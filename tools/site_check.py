@@ -36,11 +36,11 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
 
 def found_on(tab: Page, home: str, name: str) -> Iterator[str]:
     """The errors of a page, one per line."""
-    asked: list[str] = []
-    tab.on("request", lambda request: asked.append(request.url))
+    requested: list[str] = []
+    tab.on("request", lambda request: requested.append(request.url))
     tab.goto(home + name, wait_until="load")
     tab.wait_for_timeout(200)
-    yield from (f"asks for {url}" for url in asked if url.startswith("http") and not url.startswith(home))
+    yield from (f"asks for {url}" for url in requested if url.startswith("http") and not url.startswith(home))
     if tab.evaluate("document.documentElement.scrollWidth > document.documentElement.clientWidth"):
         yield "scrolls sideways"
     for violation in Axe().run(tab, options=RULES).response["violations"]:

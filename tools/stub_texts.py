@@ -25,7 +25,7 @@ def summary(value: Any) -> str:
     return " ".join(text.split("\n\n")[0].split())
 
 
-def wanted(body: list[ast.stmt], owner: Any) -> Iterator[tuple[ast.FunctionDef | ast.ClassDef, str]]:
+def requested(body: list[ast.stmt], owner: Any) -> Iterator[tuple[ast.FunctionDef | ast.ClassDef, str]]:
     """The definitions of a stub, with their docstrings at run time."""
     seen = set()
     for node in body:
@@ -33,7 +33,7 @@ def wanted(body: list[ast.stmt], owner: Any) -> Iterator[tuple[ast.FunctionDef |
             found = getattr(owner, node.name, None)
             if found is not None:
                 yield node, summary(found)
-                yield from wanted(node.body, found)
+                yield from requested(node.body, found)
         elif isinstance(node, ast.FunctionDef) and node.name not in seen:
             if owner is _core and node.name not in max_weights.__all__:
                 continue  # only the package calls it
@@ -47,7 +47,7 @@ def wanted(body: list[ast.stmt], owner: Any) -> Iterator[tuple[ast.FunctionDef |
 def documented(text: str) -> str:
     """The stub with its texts."""
     lines = text.splitlines()
-    for node, paragraph in reversed(list(wanted(ast.parse(text).body, _core))):
+    for node, paragraph in reversed(list(requested(ast.parse(text).body, _core))):
         first = node.body[0]
         indent = " " * (node.col_offset + 4)
         quoted = textwrap.wrap(f'"""{paragraph}"""', WIDTH - len(indent), break_on_hyphens=False)
@@ -70,7 +70,7 @@ def documented(text: str) -> str:
 
 def outdated(text: str) -> list[str]:
     """The names whose docstring in the stub differs from that of the compiled module."""
-    nodes = wanted(ast.parse(text).body, _core)
+    nodes = requested(ast.parse(text).body, _core)
     return [node.name for node, paragraph in nodes if " ".join((ast.get_docstring(node) or "").split()) != paragraph]
 
 

@@ -87,6 +87,10 @@ IDENTIFIERS = {
     "bring": "read_into",
     "beside": "scratch_bytes",
     "room": "buffer; reserve",
+    "stands": "exists",
+    "standing": "existing",
+    "aside": "spill",
+    "ahead": "readahead",
 }
 # Names of types and constants.
 TYPES = {
@@ -100,11 +104,11 @@ TYPES = {
     "Standing": "ExistingObject",
     "Ahead": "Readahead",
 }
-BOUNDS = re.compile(r"\b(?:MOST|LEAST|FEWEST|LONGEST|SHORTEST|LARGEST|SMALLEST)(?:_[A-Z0-9_]+)?\b")
+BOUNDS = re.compile(r"\b_?(?:MOST|LEAST|FEWEST|LONGEST|SHORTEST|LARGEST|SMALLEST)(?:_[A-Z0-9_]+)?\b")
 
 
 @dataclass(frozen=True)
-class Exception_:
+class Allowed:
     """A place where a term is right."""
 
     term: str
@@ -112,7 +116,7 @@ class Exception_:
     reason: str
 
 
-EXCEPTIONS: tuple[Exception_, ...] = ()
+EXCEPTIONS: tuple[Allowed, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -259,19 +263,42 @@ def _messages(path: Path, text: str) -> Iterator[tuple[int, str]]:
     yield from ((line, one) for line, one in found if len(one.split()) > 2)
 
 
+# What is no code in Rust: comments, strings, and the characters that could begin a string.
+_NO_CODE = re.compile(r'//[^\n]*|r(#*)".*?"\1|"(?:[^"\\]|\\.)*"|\'(?:\\.|[^\\\n])\'', re.DOTALL)
+
+
+def _names(text: str, rust: bool) -> Iterator[tuple[int, str]]:
+    """Yield the identifiers of a file, each with its line."""
+    if not rust:
+        for token in tokenize.generate_tokens(io.StringIO(text).readline):
+            if token.type == tokenize.NAME:
+                yield token.start[0], token.string
+        return
+    code = _NO_CODE.sub(lambda found: "\n" * found[0].count("\n"), text)
+    for number, line in enumerate(code.splitlines(), 1):
+        yield from ((number, word) for word in re.findall(r"\b[A-Za-z_]\w*\b", line))
+
+
 def _of_identifiers(name: str, text: str, rust: bool) -> Iterator[Hit]:
-    for number, line in enumerate(text.splitlines(), 1):
-        code = re.sub(r'"(?:[^"\\]|\\.)*"', '""', line.split("//" if rust else "#")[0])
-        for word in re.findall(r"\b[A-Za-z_][A-Za-z0-9_]*\b", code):
-            if instead := IDENTIFIERS.get(word.lower().strip("_")) or TYPES.get(word):
-                yield Hit(name, number, word, f"`{instead}`")
-            elif BOUNDS.fullmatch(word):
-                yield Hit(name, number, word, "`MAX_…` or `MIN_…`")
+    for number, word in _names(text, rust):
+        if instead := IDENTIFIERS.get(word.lower().strip("_")) or TYPES.get(word):
+            yield Hit(name, number, word, f"`{instead}`")
+        elif BOUNDS.fullmatch(word):
+            yield Hit(name, number, word, "`MAX_…` or `MIN_…`")
 
 
 def is_right(hit: Hit) -> bool:
     """Whether an exception says that the term is right there."""
     return any(one.term == hit.term and fnmatch(hit.path, one.path) for one in EXCEPTIONS)
+
+
+def unused(found: list[Hit]) -> Iterator[str]:
+    """Yield what is wrong with the exceptions themselves."""
+    if len(EXCEPTIONS) > MAX_EXCEPTIONS:
+        yield f"tools/vocabulary.py: {len(EXCEPTIONS)} exceptions, of {MAX_EXCEPTIONS} at most"
+    for one in EXCEPTIONS:
+        if not any(one.term == hit.term and fnmatch(hit.path, one.path) for hit in found):
+            yield f"tools/vocabulary.py: the exception '{one.term}' in {one.path} allows nothing: remove it"
 
 
 def main() -> int:
@@ -280,14 +307,17 @@ def main() -> int:
     parser.add_argument("paths", nargs="*", help="what to check (all tracked files)")
     parser.add_argument("--count", action="store_true", help="print how often each term is left")
     arguments = parser.parse_args()
-    found = [hit for path in files(arguments.paths) for hit in hits(path) if not is_right(hit)]
+    everything = [hit for path in files(arguments.paths) for hit in hits(path)]
+    found = [hit for hit in everything if not is_right(hit)]
     if arguments.count:
         for instead, count in Counter(hit.instead for hit in found if "words" not in hit.instead).most_common():
             print(f"{count:6} say {instead}")
         print(f"{sum('words' in hit.instead for hit in found):6} sentences, cells and pages that are too long")
         return 0
-    print(*found, sep="\n")
-    return int(bool(found))
+    wrong = [*map(str, found), *(() if arguments.paths else unused(everything))]
+    if wrong:
+        print(*wrong, sep="\n")
+    return int(bool(wrong))
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-LARGEST = 9_500_000
+MAX = 9_500_000
 """Maximum bytes of a wheel."""
 VERSIONS = ("3.11", "3.12", "3.13", "3.13t", "3.14", "3.14t")
 _SNIPPET = re.compile(r"^(?:<!-- needs ([\w ]+) -->\n)?```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -78,19 +78,18 @@ def check(wheel: Path, python: str, folder: Path) -> str:
     if brought != {"max-weights", "numpy"}:
         sys.exit(f"wheel_check: installing {wheel.name} with {python} brought {sorted(brought)}; NumPy alone is wanted")
     strict: list[str | Path] = [inside, "-I", "-W", "error"]
-    wanted = [text for needs, text in snippets((ROOT / "README.md").read_text(encoding="utf-8")) if not needs]
-    for text in wanted:
+    requested = [text for needs, text in snippets((ROOT / "README.md").read_text(encoding="utf-8")) if not needs]
+    for text in requested:
         run([*strict, "-c", text], folder)
     run([*strict, ROOT / "tools" / "wheel_smoke.py", scripts / "max-weights"], folder)
-    told = subprocess.run(
+    reported = subprocess.run(
         [inside, "-c", "import sys, numpy; print(sys.version.split()[0], 'NumPy', numpy.__version__)"],
         capture_output=True,
         text=True,
         check=True,
     ).stdout.strip()
-    return (
-        f"{wheel.name}: Python {told}: {len(wanted)} snippets of the README and the smoke test pass, without a warning"
-    )
+    count = len(requested)
+    return f"{wheel.name}: Python {reported}: {count} snippets of the README and the smoke test pass, without a warning"
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -99,7 +98,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("wheel", type=Path)
     parser.add_argument("--python", nargs="+", help="interpreters; those of this machine without it")
     parser.add_argument(
-        "--largest", type=int, default=LARGEST, metavar="BYTES", help="what the wheel may have (%(default)s)"
+        "--largest", type=int, default=MAX, metavar="BYTES", help="what the wheel may have (%(default)s)"
     )
     options = parser.parse_args(arguments)
     wheel: Path = options.wheel.resolve()

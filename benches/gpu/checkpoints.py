@@ -16,7 +16,7 @@ BLOCK = 1 << 20
 PAGE = 4096
 HIDDEN, KV, FEED_FORWARD = 4096, 1024, 14336
 LAYER_BYTES = 2 * (2 * HIDDEN * HIDDEN + 2 * KV * HIDDEN + 3 * HIDDEN * FEED_FORWARD)
-BESIDE_BYTES = 2 * 2 * 32_000 * HIDDEN
+OVERHEAD_BYTES = 2 * 2 * 32_000 * HIDDEN
 Q4_K = 12, 144, 256  # ggml's number, bytes and elements of a block
 ROW_BLOCKS, ROWS = 56, 4096
 
@@ -36,7 +36,7 @@ def _content(size: int, first: int) -> Iterator[bytes]:
 
 def safetensors(folder: Path, gigabytes: float) -> Path:
     """Write a file of about `gb` gigabytes: a Llama of hidden size 4096 with as many layers as fit."""
-    layers = max(1, round((gigabytes * 1e9 - BESIDE_BYTES) / LAYER_BYTES))
+    layers = max(1, round((gigabytes * 1e9 - OVERHEAD_BYTES) / LAYER_BYTES))
     small = gigabytes < 0.5
     entries = list(files.llama(2, 256, 64, 512) if small else files.llama(layers, HIDDEN, KV, FEED_FORWARD))
     path = folder / f"gpu-{gigabytes:g}.safetensors"

@@ -35,9 +35,9 @@ def _file(folder: Path, large: int) -> Path:
     return path
 
 
-def _seconds(call: Callable[[], object], go_on: Callable[[int], bool]) -> list[float]:
+def _seconds(call: Callable[[], object], cancel: Callable[[int], bool]) -> list[float]:
     found: list[float] = []
-    while go_on(len(found)):
+    while cancel(len(found)):
         start = time.perf_counter()
         call()
         found.append(time.perf_counter() - start)
@@ -52,20 +52,20 @@ def measure(folder: Path, small: bool) -> Report:
     weights = max_weights.load_weights(_file(folder, (16 << 20) if small else (1 << 30)), backend="read")
     take = weights.small.data
     alone: list[float] = []
-    beside: list[float] = []
+    companions: list[float] = []
     for _ in range(1 if small else 5):
         alone += _seconds(take, lambda taken: taken < 200)
         reader = threading.Thread(target=weights.large.data)
         reader.start()
-        beside += _seconds(take, lambda _, reader=reader: reader.is_alive())  # type: ignore[misc]
+        companions += _seconds(take, lambda _, reader=reader: reader.is_alive())  # type: ignore[misc]
         reader.join()
-    beside = beside or alone  # with a small file, the reader may be done at once
-    values = {harness.OURS: statistics.median(beside), ALONE: statistics.median(alone)}
+    companions = companions or alone  # with a small file, the reader may be done at once
+    values = {harness.OURS: statistics.median(companions), ALONE: statistics.median(alone)}
     return Report(
         "beside_a_read",
         [Column("4 KB while 1 GB is read", "ms", values, charted=False)],
         targets=(Target("during a read ÷ alone", values[harness.OURS] / values[ALONE], 2.0, "at most"),),
         limits=frozenset({ALONE}),
-        notes=(f'`backend="read"`; {len(beside)} reads during the large one.',),
-        samples={"beside": {harness.OURS: beside, ALONE: alone}},
+        notes=(f'`backend="read"`; {len(companions)} reads during the large one.',),
+        samples={"beside": {harness.OURS: companions, ALONE: alone}},
     )

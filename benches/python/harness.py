@@ -141,8 +141,8 @@ class Worker:
         if not line:
             self._process.wait()
             self._errors.seek(0)
-            said = [text for text in self._errors.read().splitlines() if text.strip()]
-            last = said[-1] if said else f"exit status {self._process.returncode}"
+            reported = [text for text in self._errors.read().splitlines() if text.strip()]
+            last = reported[-1] if reported else f"exit status {self._process.returncode}"
             raise BenchError(f"{self._name} failed: {last}")
         answer: dict[str, object] = json.loads(line)
         return answer
@@ -185,11 +185,11 @@ def alternate(
     *,
     effort: Effort,
     cold: bool = False,
-    beside: Sequence[Path] = (),
+    companions: Sequence[Path] = (),
 ) -> dict[str, Timing]:
     """Time the loaders of a case on `target`, in turns.
 
-    `cold` empties the page cache of the file before each run, and of those `beside` it, which some loaders read.
+    `cold` empties the page cache of the file before each run, and of those `companions` it, which some loaders read.
     """
     size = sum(file.stat().st_size for file in (target.iterdir() if target.is_dir() else [target]))
     workers = [Worker(bench, case, loader, target) for loader in loaders]
@@ -205,7 +205,7 @@ def alternate(
                 break
             for worker in workers if turn % 2 == 0 else reversed(workers):
                 if cold:
-                    for file in (target, *beside):
+                    for file in (target, *companions):
                         evict(file)
                     touch_memory(3 * size // 2)
                 seconds, read = worker.time(bursts[worker.loader])

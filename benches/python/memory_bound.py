@@ -27,7 +27,7 @@ import servers
 from report import Column, Report, Target
 
 TITLE = "Memory within max_memory"
-MOST = "256MB"
+MAX = "256MB"
 BOUND = 256e6 + 32e6
 RANKS = 2
 ROWS = 4096  # and as many columns: 34 MB in bfloat16
@@ -149,14 +149,14 @@ def load(paths: Any, _to: Path) -> object:
     import max_weights
 
     weights = max_weights.load_weights(paths)
-    return weights.load(_bucket(weights), copy=True, max_memory=MOST)
+    return weights.load(_bucket(weights), copy=True, max_memory=MAX)
 
 
 def stream(paths: Any, _to: Path) -> None:
     """All tensors, sequentially."""
     import max_weights
 
-    for _ in max_weights.load_weights(paths).stream(max_memory=MOST):
+    for _ in max_weights.load_weights(paths).stream(max_memory=MAX):
         pass
 
 
@@ -168,7 +168,7 @@ def verified(paths: Any, _to: Path) -> Callable[[], None]:
     digests = max_weights.fingerprint(weights, digests=True)
 
     def run() -> None:
-        for _ in weights.stream(max_memory=MOST, digests=digests):
+        for _ in weights.stream(max_memory=MAX, digests=digests):
             pass
 
     return run
@@ -268,7 +268,7 @@ def ranks_load(paths: Any, _to: Path) -> Callable[[], object]:
 
     group = _ranks()
     module = module_of(_rows(paths))
-    return lambda: load_into(module, paths, group=group, undo=False, max_memory=MOST)
+    return lambda: load_into(module, paths, group=group, undo=False, max_memory=MAX)
 
 
 def ranks_bucket(paths: Any, _to: Path) -> Callable[[], object]:
@@ -279,7 +279,7 @@ def ranks_bucket(paths: Any, _to: Path) -> Callable[[], object]:
 
     def run() -> object:
         weights = max_weights.load_weights(paths)
-        return weights.load(_bucket(weights), group=group, max_memory=MOST)
+        return weights.load(_bucket(weights), group=group, max_memory=MAX)
 
     return run
 
@@ -291,7 +291,7 @@ def ranks_stream(paths: Any, _to: Path) -> Callable[[], object]:
     group = _ranks()
 
     def run() -> None:
-        for _ in max_weights.load_weights(paths).stream(group=group, max_memory=MOST):
+        for _ in max_weights.load_weights(paths).stream(group=group, max_memory=MAX):
             pass
 
     return run
@@ -459,8 +459,8 @@ def peak(form: str, function: str, where: str, to: Path, *, kills: bool) -> floa
 
 def _last(errors: Any) -> str:
     errors.seek(0)
-    said = [line for line in errors.read().splitlines() if line.strip()]
-    return said[-1] if said else "it ended"
+    message = [line for line in errors.read().splitlines() if line.strip()]
+    return message[-1] if message else "it ended"
 
 
 def measure(folder: Path, small: bool) -> Report:
@@ -468,7 +468,7 @@ def measure(folder: Path, small: bool) -> Report:
     there = folder / "memory"
     there.mkdir(exist_ok=True)
     make(there, 0.05 if small else float(os.environ.get("MEMORY_GB", "1.2")))
-    wanted = os.environ.get("MEMORY_CASES", "*")
+    requested = os.environ.get("MEMORY_CASES", "*")
     values: dict[str, dict[str, float]] = {}
     probe = _group("probe")
     if probe is not None:
@@ -483,7 +483,7 @@ def measure(folder: Path, small: bool) -> Report:
             os.environ["MEMORY_S3"] = store
         for where, form, function in cases():
             name = f"{form}/{function}/{where}"
-            if not fnmatch.fnmatch(name, wanted) or (function.endswith("store") and store is None):
+            if not fnmatch.fnmatch(name, requested) or (function.endswith("store") and store is None):
                 continue
             place = str(there) if where == "disk" else urls["http"]
             try:

@@ -52,7 +52,7 @@ class Comparison:
         *,
         effort: Effort,
         cold: bool = False,
-        beside: Sequence[Path] = (),
+        companions: Sequence[Path] = (),
     ) -> dict[str, Timing]:
         """Time our loaders with both builds; the rivals get placeholder times."""
         timings = {loader: Timing(loader, [1.0], [0]) for loader in loaders}
@@ -74,7 +74,7 @@ class Comparison:
                     for turn in range(rounds):
                         for name in ("old", "new") if turn % 2 == 0 else ("new", "old"):
                             if cold:
-                                for file in (target, *beside):
+                                for file in (target, *companions):
                                     harness.evict(file)
                                 harness.touch_memory(3 * size // 2)
                             seconds[name] += workers[name].time(burst)[0]

@@ -100,15 +100,15 @@ class Ranks:
     def _answers(self) -> None:
         for rank, (_, file) in enumerate(self._ranks):
             try:
-                said = file.readline().strip()
+                message = file.readline().strip()
             except TimeoutError:
-                said = f"it has not answered within {LIMIT:g} s"
-            if said != "done":
+                message = f"it has not answered within {LIMIT:g} s"
+            if message != "done":
                 for process in self._processes:
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(process, signal.SIGKILL)
                 self.close()
-                raise harness.BenchError(f"rank {rank}: {said or 'it has ended'}")
+                raise harness.BenchError(f"rank {rank}: {message or 'it has ended'}")
 
     def close(self) -> None:
         """Let the processes end."""

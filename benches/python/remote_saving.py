@@ -19,7 +19,7 @@ TITLE = "Checkpoints saved to servers"
 OBSTORE = "obstore.put, multipart: 12 x 5 MiB"
 OBSTORE_8 = "obstore.put, multipart: 8 x 8 MiB"
 PART = 8 << 20  # bytes of one of our parts, 8 of which are in flight
-MOST_MEMORY = 3 * 8 * PART
+MAX_MEMORY = 3 * 8 * PART
 LATENCIES = ("0 ms", "20 ms")
 ROUNDS = harness.Effort(least=7, most=9, seconds=60.0)
 
@@ -88,7 +88,7 @@ def measure(folder: Path, small: bool) -> Report:
         )
         for column in columns[: len(LATENCIES)]
     ]
-    most = MOST_MEMORY / 1e6
+    most = MAX_MEMORY / 1e6
     targets.append(Target("peak memory: three parts a request", peaks[harness.OURS] / 1e6, most, "at most", "MB"))
     return Report(
         "remote_saving",

@@ -52,12 +52,12 @@ SCANNERS = (
 def install(name: str) -> str:
     """Return the folder of an environment with a scanner; it is created if missing."""
     package = name.split()[0]
-    wanted = VERSIONS[package].split()
-    folder = Path(sys.prefix) / "rivals" / wanted[0].replace("[", "-").replace("]", "")
+    requested = VERSIONS[package].split()
+    folder = Path(sys.prefix) / "rivals" / requested[0].replace("[", "-").replace("]", "")
     if not (folder / "bin" / package).exists():
         commands = [
             [sys.executable, "-m", "venv", str(folder)],
-            [f"{folder}/bin/python", "-m", "pip", "install", "--quiet", *wanted],
+            [f"{folder}/bin/python", "-m", "pip", "install", "--quiet", *requested],
         ]
         for command in commands:
             done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=INSTALL_SECONDS)

@@ -235,8 +235,8 @@ def counting(folder: Path, rate: float | None = None) -> Iterator[tuple[str, lis
                 self.send_error(404)
                 return
             size = path.stat().st_size
-            asked = self.headers.get("Range", f"bytes=0-{size - 1}").removeprefix("bytes=").partition("-")
-            start, end = int(asked[0]), min(int(asked[2] or size - 1), size - 1) + 1
+            requested = self.headers.get("Range", f"bytes=0-{size - 1}").removeprefix("bytes=").partition("-")
+            start, end = int(requested[0]), min(int(requested[2] or size - 1), size - 1) + 1
             self.send_response(206)
             self.send_header("Content-Range", f"bytes {start}-{end - 1}/{size}")
             self.send_header("Content-Length", str(end - start))

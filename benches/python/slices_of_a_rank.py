@@ -73,7 +73,7 @@ def _safetensors(path: Path, axis: int, **options: str) -> Callable[[], object]:
     return run
 
 
-def _is_wanted(name: str) -> bool:
+def _is_requested(name: str) -> bool:
     """Whether this rank has a weight of e: its own experts, and all weights outside the experts."""
     _, marked, rest = name.partition(".experts.")
     start, stop = _even(files.EXPERTS_E)
@@ -91,7 +91,7 @@ def _safetensors_experts(path: Path) -> Callable[[], object]:
 
     def run() -> object:
         with safe_open(path, "pt") as file:
-            tensors = {name: file.get_tensor(name) for name in file.keys() if _is_wanted(name)}  # noqa: SIM118
+            tensors = {name: file.get_tensor(name) for name in file.keys() if _is_requested(name)}  # noqa: SIM118
         rivals.touch(tensors)
         return tensors
 
@@ -104,7 +104,7 @@ def _ranges(name: str, path: Path) -> Iterator[tuple[int, int]]:
         offset = 8 + int.from_bytes(file.read(8), "little")
     for entry in (files.SMALL_FILES if "-small" in path.stem else files.FILES)[name]():
         if name == "e":
-            if _is_wanted(entry.name):
+            if _is_requested(entry.name):
                 yield offset, entry.size
         else:
             row = entry.size // entry.shape[0]

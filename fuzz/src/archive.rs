@@ -8,7 +8,7 @@ use super::pickle;
 use super::random::Random;
 
 /// Bytes of a member at most.
-const LARGEST: usize = 4 << 20;
+const MAX: usize = 4 << 20;
 const MEMBERS: usize = 40;
 
 #[derive(Clone)]
@@ -46,7 +46,7 @@ fn parse(input: &[u8]) -> Option<Vec<Member>> {
         let local = number(input, at + 42, 4)?;
         let start = local + 30 + number(input, local + 26, 2)? + number(input, local + 28, 2)?;
         let data = input.get(start..start.checked_add(packed)?)?;
-        let data = if deflated { decompress_to_vec_with_limit(data, LARGEST).ok()? } else { data.to_vec() };
+        let data = if deflated { decompress_to_vec_with_limit(data, MAX).ok()? } else { data.to_vec() };
         members.push(Member { name, deflated, follows: number(input, at + 8, 2)? & 8 != 0, data });
         at += 46 + number(input, at + 28, 2)? + number(input, at + 30, 2)? + number(input, at + 32, 2)?;
     }
@@ -106,7 +106,7 @@ fn change_members(members: &mut Vec<Member>, random: &mut Random) {
             // Large ones now and then: they take time to compress.
             let most = if random.one_in(8) { 22 } else { 12 };
             let scale = random.below(most);
-            let len = random.below(1 << scale).min(LARGEST);
+            let len = random.below(1 << scale).min(MAX);
             members[which].data.resize(len, 0);
             members[which].deflated |= len > 1000;
         }
@@ -128,7 +128,7 @@ fn change_members(members: &mut Vec<Member>, random: &mut Random) {
             let times = 1 << random.below(scale);
             let data = &mut members[which].data;
             let at = random.below(data.len());
-            if data.len() + piece.len() * times <= LARGEST {
+            if data.len() + piece.len() * times <= MAX {
                 drop(data.splice(at..at, piece.repeat(times)));
                 members[which].deflated = true;
             }
@@ -136,7 +136,7 @@ fn change_members(members: &mut Vec<Member>, random: &mut Random) {
         _ => {
             let pickles = members.iter().position(|member| member.name.ends_with(b".pkl"));
             let member = &mut members[pickles.unwrap_or(which)];
-            member.data = pickle::change(&member.data, LARGEST, random);
+            member.data = pickle::change(&member.data, MAX, random);
         }
     }
 }

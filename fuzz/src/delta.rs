@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 
-use max_weights::checkpoint::{Checkpoint, Delta, OpenOptions};
+use max_weights::checkpoint::{Checkpoint, OpenOptions, OpenedDelta};
 use max_weights::error::Error;
 
 use super::folder::in_folder;
@@ -35,7 +35,7 @@ pub fn check(input: &[u8]) {
         let before: BTreeMap<String, Vec<u8>> =
             bytes(&alone).into_iter().map(|(n, b)| (n, b.expect("whole"))).collect();
         memory::bounded(input.len(), || {
-            let delta = Delta::open(&second, &OpenOptions::default());
+            let delta = OpenedDelta::open(&second, &OpenOptions::default());
             let opened = Checkpoint::open(&[&first, &second], &OpenOptions::default());
             match (&delta, &opened) {
                 (Ok(delta), Ok(checkpoint)) => {

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use max_weights::checkpoint::{Checkpoint, Delta, OpenOptions};
+use max_weights::checkpoint::{Checkpoint, OpenOptions, OpenedDelta};
 use max_weights::workers::uninterrupted;
 
 use super::delta::{BASE, base, bytes};
@@ -314,7 +314,7 @@ fn compare(
     changed: &[String],
     lies: bool,
 ) {
-    let delta = Delta::open(path, &OpenOptions::default());
+    let delta = OpenedDelta::open(path, &OpenOptions::default());
     let opened = Checkpoint::open(&[first, path], &OpenOptions::default());
     let refused = |error: &max_weights::error::Error| {
         check_message(&error.to_string());

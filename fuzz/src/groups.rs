@@ -6,7 +6,7 @@ use half::{bf16, f16};
 use max_weights::buffer::{Buffer, PackedGroups, dequantize_groups};
 use max_weights::dtype::DType;
 use max_weights::memory::Storage;
-use max_weights::quant::{Groups, Layout, dequantize_group_rows};
+use max_weights::quant::{CodeLayout, Groups, dequantize_group_rows};
 use max_weights::workers::uninterrupted;
 
 use super::floats::{FLOATS, check_element};
@@ -14,7 +14,7 @@ use super::program::Program;
 use super::random::Random;
 use super::{check_message, memory};
 
-const LAYOUTS: [Layout; 3] = [Layout::Rows, Layout::Gptq, Layout::Awq];
+const LAYOUTS: [CodeLayout; 3] = [CodeLayout::Rows, CodeLayout::Gptq, CodeLayout::Awq];
 /// Which output a word of AWQ has in each of its nibbles.
 const AWQ_ORDER: [usize; 8] = [0, 2, 4, 6, 1, 3, 5, 7];
 /// Elements that are looked at one by one.
@@ -22,7 +22,7 @@ const LOOKED_AT: usize = 1 << 12;
 
 /// The parts of a matrix, which own their memory.
 struct Parts {
-    layout: Layout,
+    layout: CodeLayout,
     bits: u32,
     rows: usize,
     cols: usize,
@@ -66,11 +66,11 @@ pub fn check(input: &[u8]) {
 fn make(program: &mut Program<'_>) -> Parts {
     let layout = LAYOUTS[program.below(3)];
     let bits = match layout {
-        Layout::Rows => 2 + program.below(7),
-        Layout::Gptq => [2, 3, 4, 8][program.below(4)],
-        Layout::Awq => 4,
+        CodeLayout::Rows => 2 + program.below(7),
+        CodeLayout::Gptq => [2, 3, 4, 8][program.below(4)],
+        CodeLayout::Awq => 4,
     };
-    let of_eight = if layout == Layout::Awq { 8 } else { 1 };
+    let of_eight = if layout == CodeLayout::Awq { 8 } else { 1 };
     // More rows than are decoded at a time, or more columns.
     let (tall, wide) = match program.below(8) {
         6 => (8, 1),
@@ -82,9 +82,9 @@ fn make(program: &mut Program<'_>) -> Parts {
     let groups = cols.div_ceil(group_size);
     let words = |codes: usize| (codes * bits).div_ceil(32);
     let (packed, zeros) = match layout {
-        Layout::Rows => (rows * words(cols), words(rows) * groups),
-        Layout::Gptq => (words(cols) * rows, groups * words(rows)),
-        Layout::Awq => (cols * rows / 8, groups * rows / 8),
+        CodeLayout::Rows => (rows * words(cols), words(rows) * groups),
+        CodeLayout::Gptq => (words(cols) * rows, groups * words(rows)),
+        CodeLayout::Awq => (cols * rows / 8, groups * rows / 8),
     };
     let mut random = Random::new(u64::from(program.byte()));
     let mut content = |bytes: usize| -> Vec<u8> { (0..bytes).map(|_| random.next() as u8).collect() };
@@ -99,7 +99,7 @@ fn make(program: &mut Program<'_>) -> Parts {
         scales: content(rows * groups * scales_dtype.bits() / 8),
         scales_dtype,
         zero_points: program.one_in(2).then(|| content(zeros * 4)),
-        zero_point_offset: u32::from(layout == Layout::Gptq && program.one_in(2)),
+        zero_point_offset: u32::from(layout == CodeLayout::Gptq && program.one_in(2)),
         groups,
         group_size,
         group_index: program.one_in(3).then(|| (0..cols).flat_map(|entry| index(entry).to_le_bytes()).collect()),
@@ -172,7 +172,7 @@ impl Parts {
             None => col / self.group_size,
         };
         let is_one =
-            self.layout == Layout::Rows && self.groups == 1 && self.scales.len() == self.scales_dtype.bits() / 8;
+            self.layout == CodeLayout::Rows && self.groups == 1 && self.scales.len() == self.scales_dtype.bits() / 8;
         let (scale_row, scale_rows) = if is_one { (0, 1) } else { (row, rows) };
         // Tensors have whole lines of words, also of bytes that are not.
         let padded = self.packed.len() / 4 / rows != (self.cols * bits).div_ceil(32)
@@ -180,21 +180,21 @@ impl Parts {
                 .zero_points
                 .as_ref()
                 .is_some_and(|points| points.len() / 4 / self.groups != (scale_rows * bits).div_ceil(32));
-        let padded = padded && self.layout == Layout::Rows;
+        let padded = padded && self.layout == CodeLayout::Rows;
         let row_words = self.packed.len() / 4 / rows;
         let nibble = AWQ_ORDER.iter().position(|output| *output == row % 8).unwrap_or(0);
         let code = match self.layout {
-            Layout::Rows => self.number(&self.packed, (row * row_words, 1), col, padded),
-            Layout::Gptq => self.number(&self.packed, (row, rows), col, false),
-            Layout::Awq => self.number(&self.packed, (col * rows / 8 + row / 8, 1), nibble, false),
+            CodeLayout::Rows => self.number(&self.packed, (row * row_words, 1), col, padded),
+            CodeLayout::Gptq => self.number(&self.packed, (row, rows), col, false),
+            CodeLayout::Awq => self.number(&self.packed, (col * rows / 8 + row / 8, 1), nibble, false),
         };
         let stored = self.zero_points.as_ref().map(|points| match self.layout {
-            Layout::Rows => self.number(points, (group, self.groups), scale_row, padded),
-            Layout::Gptq => self.number(points, (group * (rows * bits).div_ceil(32), 1), row, false),
-            Layout::Awq => self.number(points, (group * rows / 8 + row / 8, 1), nibble, false),
+            CodeLayout::Rows => self.number(points, (group, self.groups), scale_row, padded),
+            CodeLayout::Gptq => self.number(points, (group * (rows * bits).div_ceil(32), 1), row, false),
+            CodeLayout::Awq => self.number(points, (group * rows / 8 + row / 8, 1), nibble, false),
         });
         let zero = stored.map_or(1 << (bits - 1), |zero| (zero + self.zero_point_offset as i32) & ((1 << bits) - 1));
-        let at = if self.layout == Layout::Rows { scale_row * self.groups + group } else { group * rows + row };
+        let at = if self.layout == CodeLayout::Rows { scale_row * self.groups + group } else { group * rows + row };
         let scale = match self.scales_dtype {
             DType::Float32 => f32::from_le_bytes(self.scales.as_chunks().0[at]),
             DType::BFloat16 => bf16::from_le_bytes(self.scales.as_chunks().0[at]).to_f32(),
@@ -221,12 +221,12 @@ fn whole(program: &mut Program<'_>, parts: &Parts, lies: bool) {
         let shape = [first as i64, second as i64];
         Storage::of_bytes(bytes).and_then(|storage| Buffer::contiguous_at(storage, 0, dtype, &shape))
     };
-    let by_rows = parts.layout == Layout::Rows;
+    let by_rows = parts.layout == CodeLayout::Rows;
     let words = |bytes: &[u8]| (bytes.len() / 4).checked_div(parts.rows).unwrap_or(0);
     let lines = match parts.layout {
-        Layout::Rows => parts.rows,
-        Layout::Gptq => words(&parts.packed),
-        Layout::Awq => parts.cols,
+        CodeLayout::Rows => parts.rows,
+        CodeLayout::Gptq => words(&parts.packed),
+        CodeLayout::Awq => parts.cols,
     };
     let lines = if lies && program.one_in(4) { program.dim() as usize } else { lines };
     let Ok(packed) = tensor(&parts.packed, DType::Int32, lines) else { return };

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use max_weights::Diagnostic;
 use max_weights::format::safetensors::{header_length, parse};
-use max_weights::format::{Header, MAX_RANK, Options};
+use max_weights::format::{FileHeader, HeaderOptions, MAX_RANK};
 use max_weights::tensor::Element;
 use safetensors::tensor::Metadata;
 
@@ -45,7 +45,7 @@ pub fn check(input: &[u8]) {
     let file_len = (8 + header.len() as u64).wrapping_add(data);
     let prefix = (header.len() as u64).to_le_bytes();
     let [strict, lenient] = [true, false].map(|strict| {
-        let options = Options { policy: max_weights::error::Policy::new(strict), ..Options::default() };
+        let options = HeaderOptions { policy: max_weights::error::Policy::new(strict), ..HeaderOptions::default() };
         let read = || header_length(&prefix, file_len, &options.limits).and_then(|_| parse(header, file_len, &options));
         memory::bounded(header.len(), read).map_err(|error| error.diagnostic().expect("a fault").clone())
     });
@@ -71,7 +71,7 @@ fn by_crate(header: &[u8]) -> Option<Metadata> {
 }
 
 /// Our reading against the crate's; none where the crate refuses.
-fn compare(ours: &Result<Header, Diagnostic>, theirs: Option<&Metadata>, header: &[u8]) {
+fn compare(ours: &Result<FileHeader, Diagnostic>, theirs: Option<&Metadata>, header: &[u8]) {
     match (ours, theirs) {
         (Ok(ours), Some(theirs)) => compare_tables(ours, theirs),
         (Ok(ours), None) => {
@@ -93,7 +93,7 @@ fn is_repeated(name: Option<&str>, header: &[u8]) -> bool {
     name.is_some_and(|name| keys.filter(|key| key == name).count() > 1)
 }
 
-fn compare_tables(ours: &Header, theirs: &Metadata) {
+fn compare_tables(ours: &FileHeader, theirs: &Metadata) {
     let infos = theirs.tensors();
     assert_eq!(ours.tensors.len(), infos.len());
     for info in ours.tensors.iter() {
@@ -108,7 +108,7 @@ fn compare_tables(ours: &Header, theirs: &Metadata) {
     assert_eq!(&ours, theirs.metadata());
 }
 
-fn check_read(read: &Header, header: &[u8], file_len: u64) {
+fn check_read(read: &FileHeader, header: &[u8], file_len: u64) {
     let mut end = 8 + header.len() as u64;
     assert_eq!(read.data_start, end);
     let mut names = HashSet::new();

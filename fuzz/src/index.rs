@@ -6,7 +6,7 @@ use std::path::Path;
 
 use max_weights::checkpoint::{Checkpoint, OpenOptions};
 use max_weights::error::{Diagnostic, Error, Result};
-use max_weights::format::Options;
+use max_weights::format::HeaderOptions;
 use max_weights::format::index::{MAX_SHARDS, ShardIndex, parse};
 use serde_json::Value;
 
@@ -21,7 +21,7 @@ pub const SHARDS: [(&str, [&str; 2]); 2] =
 /// An index that is read names each tensor once and each shard by a name that stays below its folder, and agrees with a plain JSON
 /// reader. Opened, it gives exactly the tensors that it names.
 pub fn check(input: &[u8]) {
-    let read = memory::bounded(input.len(), || parse(input, &Options::default()));
+    let read = memory::bounded(input.len(), || parse(input, &HeaderOptions::default()));
     match &read {
         Ok(index) => check_index(index, input),
         Err(error) => {

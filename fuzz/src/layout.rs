@@ -62,9 +62,9 @@ impl Layout {
         let first = if matches!(self, Self::Header | Self::GgufHeader) { data } else { header.len() as u64 };
         let mut input = [&first.to_le_bytes(), header].concat();
         if self == Self::File {
-            let room = most.saturating_sub(input.len()) as u64;
+            let buffer = most.saturating_sub(input.len()) as u64;
             let start = input.len();
-            input.resize(start + data.min(room) as usize, 0);
+            input.resize(start + data.min(buffer) as usize, 0);
             for (i, byte) in input[start..].iter_mut().enumerate() {
                 *byte = (i as u8).wrapping_mul(31).wrapping_add(7);
             }

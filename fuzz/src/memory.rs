@@ -16,7 +16,7 @@ static ALLOCATOR: PeakAlloc = PeakAlloc;
 /// The most bytes that a run may have allocated at once, for each byte of the input…
 pub const BYTES_PER_INPUT_BYTE: usize = 16;
 /// … in addition to this constant, and the tensors that it took.
-pub const BYTES_BESIDE: usize = 64 << 20;
+pub const SCRATCH_BYTES: usize = 64 << 20;
 /// Bytes of a mapped block for each byte that it was asked for, at most: it is rounded up to huge pages.
 const BYTES_PER_TAKEN_BYTE: usize = 2;
 
@@ -44,7 +44,7 @@ pub fn bounded_files<T>(input: usize, files: usize, read: impl FnOnce(&mut usize
     let most = ALLOCATOR.peak_usage().saturating_sub(before) + release_memory();
     let limit = input
         .saturating_mul(BYTES_PER_INPUT_BYTE)
-        .saturating_add(BYTES_BESIDE)
+        .saturating_add(SCRATCH_BYTES)
         .saturating_mul(files)
         .saturating_add(taken.saturating_mul(BYTES_PER_TAKEN_BYTE));
     assert!(

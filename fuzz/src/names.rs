@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use max_weights::checkpoint::{Catalog, Checkpoint, OpenOptions, Tree, TreeLimits};
+use max_weights::checkpoint::{Catalog, Checkpoint, OpenOptions, PrefixTree, TreeLimits};
 
 use super::folder::in_folder;
 use super::gguf::document::{Document, Tensor, Value};
@@ -106,12 +106,12 @@ fn check_printed(catalog: &Catalog, names: &[&[u8]]) {
         let name = String::from_utf8_lossy(name);
         let limits = TreeLimits { lines: Some(20), fold: true };
         for prefix in [&*name, name.split('.').next().unwrap_or_default()] {
-            let tree = Tree::new(catalog, prefix, limits);
+            let tree = PrefixTree::new(catalog, prefix, limits);
             check_text(&tree.text(), true);
             check_html(&tree.html());
         }
-        for asked in [format!("{name}x"), name.to_uppercase(), format!("{name}.{name}")] {
-            if let Err(error) = catalog.require(&asked) {
+        for requested in [format!("{name}x"), name.to_uppercase(), format!("{name}.{name}")] {
+            if let Err(error) = catalog.require(&requested) {
                 check_message(&error.to_string());
             }
         }

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use max_weights::checkpoint::{self, Backend, Catalog, Checkpoint, OpenOptions, Tree, TreeLimits};
+use max_weights::checkpoint::{self, Backend, Catalog, Checkpoint, OpenOptions, PrefixTree, TreeLimits};
 use max_weights::error::{Diagnostic, Error, Result};
-use max_weights::format::Options;
+use max_weights::format::HeaderOptions;
 use max_weights::rules::Severity;
 use max_weights::tensor::Element;
 use safetensors::SafeTensors;
@@ -33,7 +33,8 @@ pub fn check(input: &[u8]) {
         let mut verdicts = Vec::new();
         for strict in [true, false] {
             for backend in [Backend::Map, Backend::Read] {
-                let format = Options { policy: max_weights::error::Policy::new(strict), ..Options::default() };
+                let format =
+                    HeaderOptions { policy: max_weights::error::Policy::new(strict), ..HeaderOptions::default() };
                 let options = OpenOptions::default().backend(backend).format(format);
                 verdicts.push(memory::bounded(input.len(), || run(input, path, &options)));
             }
@@ -181,7 +182,7 @@ fn check_near(catalog: &Catalog, name: &str) {
 fn check_trees(catalog: &Catalog) {
     let table = catalog.table();
     for (lines, fold) in [(Some(LINES), true), (None, true), (None, false)] {
-        let tree = Tree::new(catalog, "", TreeLimits { lines, fold });
+        let tree = PrefixTree::new(catalog, "", TreeLimits { lines, fold });
         let (text, html) = (tree.text(), tree.html());
         check_text(&text, true);
         assert!(lines.is_none_or(|lines| text.lines().count() <= lines + 1), "{text}");
@@ -197,7 +198,7 @@ fn check_trees(catalog: &Catalog) {
     if !table.is_empty() {
         let name = table.name(0);
         let parent = name.rsplit_once('.').map_or(name, |(parent, _)| parent);
-        check_html(&Tree::new(catalog, parent, TreeLimits { lines: Some(LINES), fold: true }).html());
+        check_html(&PrefixTree::new(catalog, parent, TreeLimits { lines: Some(LINES), fold: true }).html());
     }
 }
 

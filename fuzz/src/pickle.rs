@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use max_weights::error::Error;
 use max_weights::format::pickle::{
-    Limits, Object, PersistentIds, Pickled, Strided, TensorKind, globals, leaves, read, source_of,
+    PersistentIds, PickleLimits, PickleObject, Pickled, Strided, TensorKind, globals, leaves, read, source_of,
 };
 
 use super::random::Random;
@@ -21,7 +21,7 @@ pub fn check(input: &[u8]) {
 }
 
 fn check_as(input: &[u8], persistent: PersistentIds) {
-    let limits = Limits::default();
+    let limits = PickleLimits::default();
     let (listed, outcome) = globals(input, AT, &limits, persistent);
     for global in &listed {
         assert!((AT..AT + input.len() as u64).contains(&global.offset), "{global:?}");
@@ -62,16 +62,16 @@ fn check_error(error: &Error, len: usize) {
 
 /// The text of the whole, and of the first calls, has an end and is safe to print.
 fn check_source(pickled: &Pickled) {
-    const MOST: usize = 300;
+    const MAX: usize = 300;
     const CALLS: usize = 10;
     for id in pickled.calls().take(CALLS).map(|(id, _)| id).chain([pickled.root]) {
-        let text = source_of(pickled, id, MOST);
-        assert!(!text.is_empty() && text.chars().count() <= MOST + 1, "{text}");
+        let text = source_of(pickled, id, MAX);
+        assert!(!text.is_empty() && text.chars().count() <= MAX + 1, "{text}");
         check_message(&text);
     }
 }
 
-fn check_read(input: &[u8], pickled: &Pickled, limits: &Limits, persistent: PersistentIds) {
+fn check_read(input: &[u8], pickled: &Pickled, limits: &PickleLimits, persistent: PersistentIds) {
     let alone = &input[..pickled.consumed];
     assert_eq!(alone.last(), Some(&b'.'));
     let again = read(alone, AT, limits, persistent).expect("what follows does not matter");
@@ -79,7 +79,7 @@ fn check_read(input: &[u8], pickled: &Pickled, limits: &Limits, persistent: Pers
     assert!(read(&alone[..alone.len() - 1], AT, limits, persistent).is_err());
     assert!(pickled.root.index() < pickled.objects.len());
     for (_, object) in pickled.objects.iter() {
-        if let Object::Global(id) = object {
+        if let PickleObject::Global(id) = object {
             assert!(!pickled.global(*id).full_name().is_empty());
         }
     }

@@ -34,7 +34,7 @@ const UNSAFE: [(u32, u32); 26] = [
     (0x1fffe, 0x1ffff),
 ];
 /// The maximum length of a message.
-const LONGEST: usize = 4000;
+const MAX: usize = 4000;
 
 fn is_unsafe(c: char) -> bool {
     UNSAFE.iter().any(|(first, last)| (*first..=*last).contains(&u32::from(c)))
@@ -53,7 +53,7 @@ pub fn check_text(text: &str, lines: bool) {
 
 /// A message about a hostile file is short, of one line, and holds no character that a terminal obeys.
 pub fn check_message(message: &str) {
-    assert!(message.len() <= LONGEST, "a message of {} bytes: {message}", message.len());
+    assert!(message.len() <= MAX, "a message of {} bytes: {message}", message.len());
     check_text(message, false);
 }
 

@@ -1,6 +1,6 @@
 //! The bytes of an input as a row of choices; at its end, every choice is the first one.
 
-use max_weights::buffer::Index;
+use max_weights::buffer::IndexPart;
 use max_weights::dtype::DType;
 
 use super::random::Random;
@@ -90,14 +90,14 @@ impl<'a> Program<'a> {
         (!self.one_in(3)).then(|| self.number())
     }
 
-    pub(super) fn index(&mut self) -> Index {
+    pub(super) fn index(&mut self) -> IndexPart {
         match self.below(8) {
-            0 | 1 => Index::At(self.number()),
-            2 => Index::Ellipsis,
-            3 => Index::NewAxis,
+            0 | 1 => IndexPart::At(self.number()),
+            2 => IndexPart::Ellipsis,
+            3 => IndexPart::NewAxis,
             _ => {
                 let step = if self.one_in(2) { self.number() } else { 1 };
-                Index::Slice { start: self.bound(), stop: self.bound(), step }
+                IndexPart::Slice { start: self.bound(), stop: self.bound(), step }
             }
         }
     }

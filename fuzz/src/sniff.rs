@@ -1,7 +1,7 @@
 //! Target `sniff`: any bytes are recognised, or refused with a sentence.
 
 use max_weights::error::{Diagnostic, Result};
-use max_weights::format::{Kind, SNIFF_BYTES, sniff};
+use max_weights::format::{FormatKind, SNIFF_BYTES, sniff};
 use safetensors::SafeTensors;
 
 use super::{check_message, memory};
@@ -15,11 +15,11 @@ pub fn check(input: &[u8]) {
         verdict(memory::bounded(input.len(), || sniff(prefix, file_len)));
     }
     if SafeTensors::read_metadata(input).is_ok() {
-        assert_eq!(sniff(input, input.len() as u64).ok(), Some(Kind::Safetensors));
+        assert_eq!(sniff(input, input.len() as u64).ok(), Some(FormatKind::Safetensors));
     }
 }
 
-fn verdict(outcome: Result<Kind>) {
+fn verdict(outcome: Result<FormatKind>) {
     match outcome {
         Ok(kind) => check_message(&kind.to_string()),
         Err(error) => {

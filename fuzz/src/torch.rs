@@ -3,8 +3,8 @@
 use max_weights::budget::Budget;
 use max_weights::error::{Diagnostic, Error, Result};
 use max_weights::format::torch_legacy::{self, Legacy};
-use max_weights::format::torch_zip::{self, Archive, Entry, LayoutParser, Method};
-use max_weights::format::{Options, Parse, Progress};
+use max_weights::format::torch_zip::{self, CheckedArchive, LayoutParser, ZipEntry, ZipMethod};
+use max_weights::format::{HeaderOptions, Parse, ParseProgress};
 use max_weights::tensor::Span;
 use max_weights::workers::uninterrupted;
 
@@ -18,8 +18,8 @@ const LOOKED_AT: u64 = 1 << 20;
 fn answer<P: Parse>(mut parser: P, input: &[u8]) -> Result<P::Output> {
     loop {
         match parser.advance()? {
-            Progress::Done(output) => return Ok(output),
-            Progress::Need(parts) => {
+            ParseProgress::Done(output) => return Ok(output),
+            ParseProgress::Need(parts) => {
                 assert!(!parts.is_empty());
                 for part in parts {
                     let at = usize::try_from(part.offset).expect("an offset in the file");
@@ -34,8 +34,8 @@ fn answer<P: Parse>(mut parser: P, input: &[u8]) -> Result<P::Output> {
 /// are those of a plain reader, or there is an error.
 pub fn check_zip(input: &[u8]) {
     let len = input.len() as u64;
-    let options = Options::default();
-    let archive = match memory::bounded(input.len(), || answer(torch_zip::Parser::new(len, &options), input)) {
+    let options = HeaderOptions::default();
+    let archive = match memory::bounded(input.len(), || answer(torch_zip::TorchZipParser::new(len, &options), input)) {
         Ok(archive) => archive,
         Err(error) => return check_error(&error, len, &["torch-zip."]),
     };
@@ -49,7 +49,7 @@ pub fn check_zip(input: &[u8]) {
         assert_eq!(archive.find(entry.name), Some(entry));
         assert!(!entry.name.contains('\0') && !entry.name.split('/').any(|part| part == ".."), "{entry:?}");
         let contents = memory::bounded(input.len(), || {
-            let mut stored = entry.room(LOOKED_AT)?;
+            let mut stored = entry.reserve(LOOKED_AT)?;
             stored.copy_from_slice(&input[entry.data.start() as usize..entry.data.end() as usize]);
             entry.contents(stored, &uninterrupted)
         });
@@ -58,12 +58,12 @@ pub fn check_zip(input: &[u8]) {
     check_layout(&archive, input);
 }
 
-fn check_contents(entry: &Entry<'_>, contents: Result<Vec<u8>>, input: &[u8]) {
+fn check_contents(entry: &ZipEntry<'_>, contents: Result<Vec<u8>>, input: &[u8]) {
     let raw = &input[entry.data.start() as usize..entry.data.end() as usize];
     match contents {
         Ok(bytes) => {
             assert_eq!(bytes.len() as u64, entry.size, "{entry:?}");
-            if entry.method == Method::Stored {
+            if entry.method == ZipMethod::Stored {
                 assert_eq!(bytes, raw, "{entry:?}");
             } else {
                 assert_eq!(
@@ -77,8 +77,8 @@ fn check_contents(entry: &Entry<'_>, contents: Result<Vec<u8>>, input: &[u8]) {
     }
 }
 
-fn check_layout(archive: &Archive, input: &[u8]) {
-    let (options, budget) = (Options::default(), Budget::of_file(input.len() as u64));
+fn check_layout(archive: &CheckedArchive, input: &[u8]) {
+    let (options, budget) = (HeaderOptions::default(), Budget::of_file(input.len() as u64));
     let parser = LayoutParser::new(archive, &options, LOOKED_AT as usize, budget);
     match memory::bounded(input.len(), || answer(parser, input)) {
         Ok((layout, bytes)) => {
@@ -93,11 +93,12 @@ fn check_layout(archive: &Archive, input: &[u8]) {
 /// Every storage is inside the declared length of the file, after the pickles, and overlaps no other.
 pub fn check_legacy(input: &[u8]) {
     let len = input.len() as u64;
-    let options = Options::default();
-    let legacy = match memory::bounded(input.len(), || answer(torch_legacy::Parser::new(len, &options), input)) {
-        Ok(legacy) => legacy,
-        Err(error) => return check_error(&error, len, &["torch-legacy.", "pickle."]),
-    };
+    let options = HeaderOptions::default();
+    let legacy =
+        match memory::bounded(input.len(), || answer(torch_legacy::TorchLegacyParser::new(len, &options), input)) {
+            Ok(legacy) => legacy,
+            Err(error) => return check_error(&error, len, &["torch-legacy.", "pickle."]),
+        };
     check_findings(&legacy.findings, len);
     check_storages(&legacy, len);
 }

@@ -8,7 +8,7 @@ use std::path::Path;
 use max_weights::buffer::Buffer;
 use max_weights::checkpoint::{Backend, Checkpoint, OpenOptions};
 use max_weights::error::Error;
-use max_weights::format::Options;
+use max_weights::format::HeaderOptions;
 use max_weights::tensor::{Element, TensorInfo, View};
 use max_weights::workers::uninterrupted;
 
@@ -32,7 +32,7 @@ pub fn check(input: &[u8]) {
         fs::write(path, input).expect("room for the input");
         let outcomes = [(true, Backend::Map), (true, Backend::Read), (false, Backend::Map), (false, Backend::Read)];
         let outcomes = outcomes.map(|(strict, backend)| {
-            let format = Options { policy: max_weights::error::Policy::new(strict), ..Options::default() };
+            let format = HeaderOptions { policy: max_weights::error::Policy::new(strict), ..HeaderOptions::default() };
             let options = OpenOptions::default().backend(backend).format(format);
             memory::bounded_taking(input.len(), |taken| run(input, path, &options, taken))
         });

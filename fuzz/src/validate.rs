@@ -6,7 +6,7 @@ use std::str::FromStr as _;
 
 use max_weights::uninterrupted;
 use max_weights_check::output::{self, Format, Settings};
-use max_weights_check::{Level, Options, Progress, Report, validate};
+use max_weights_check::{Level, Report, ValidateOptions, ValidateProgress, validate};
 
 use super::printing::check_text;
 
@@ -85,8 +85,9 @@ pub fn check(input: &[u8]) {
 }
 
 fn run(folder: &Path, level: Level) -> Report {
-    let options = Options { level, ..Options::default() };
-    validate(&[folder.to_path_buf()], &options, &Progress::default(), &uninterrupted).expect("findings, and no error")
+    let options = ValidateOptions { level, ..ValidateOptions::default() };
+    validate(&[folder.to_path_buf()], &options, &ValidateProgress::default(), &uninterrupted)
+        .expect("findings, and no error")
 }
 
 fn check_report(report: &Report, folder: &Path) {

@@ -9,7 +9,7 @@ import dataclasses
 import warnings
 from typing import TYPE_CHECKING, Any
 
-from max_weights._core import shown
+from max_weights._core import escape
 from max_weights._devices import DeviceRef
 from max_weights._dtype import DType
 from max_weights._quantized_weights import CODES, require_no_codes
@@ -69,7 +69,7 @@ def allocate_as_bytes(node: WeightsNode, dtype: DType | None) -> Weight:
     """Return a uint8 `Weight` over the bytes of a weight; see `SafetensorWeights.allocate_as_bytes`."""
     value = node.data()
     if dtype is not None and DType(dtype) not in (value.dtype, DType.uint8):
-        raise ValueError(f"weight '{shown(node.name)}' is {value.dtype!r}, but dtype={DType(dtype)!r} was asked for")
+        raise ValueError(f"weight '{escape(node.name)}' is {value.dtype!r}, but dtype={DType(dtype)!r} was asked for")
     buffer = value.to_buffer()
     raw = buffer.view(DType.uint8) if buffer.shape else buffer.view(DType.uint8, (buffer.nbytes,))
     weight = Weight(node.name, DType.uint8, raw.shape, DeviceRef.CPU(), align=_alignment(raw))
@@ -81,7 +81,7 @@ def _settle_encoding(name: str, encoding: QuantizationEncoding, stored: Quantiza
     """Keep a weight's own encoding if a file has several: files called Q4_K_M also have weights in Q6_K."""
     if stored is None or not encoding.is_gguf:
         problem = "is not quantized" if stored is None else f"is stored as {stored.value}"
-        raise ValueError(f"weight '{shown(name)}' {problem}, but quantization_encoding={encoding.value} was asked for")
+        raise ValueError(f"weight '{escape(name)}' {problem}, but quantization_encoding={encoding.value} was asked for")
     # The same text for every weight, so that the warning is shown once.
     warnings.warn(
         f"quantization_encoding={encoding.value} was asked for; weights stored as {stored.value} stay that way",
@@ -92,7 +92,7 @@ def _settle_encoding(name: str, encoding: QuantizationEncoding, stored: Quantiza
 def _require_shape(name: str, expected: Shape, actual: Shape) -> None:
     if not matches(expected, actual):
         raise ValueError(
-            f"weight '{shown(name)}' has shape {listed(actual)}, but shape {listed(expected)} was asked for"
+            f"weight '{escape(name)}' has shape {listed(actual)}, but shape {listed(expected)} was asked for"
         )
 
 

@@ -104,12 +104,12 @@ def from_numpy(array: object) -> Buffer:
     array = np.asarray(array)
     if not array.dtype.isnative:
         array = array.astype(array.dtype.newbyteorder("="))
-    if not _whole_elements_apart(array):
+    if not _whole_elements_separately(array):
         array = array.copy()
     return _over(array)
 
 
-def _whole_elements_apart(array: Array) -> bool:
+def _whole_elements_separately(array: Array) -> bool:
     """Return False for the fields of a record array, such as a float32 next to a byte."""
     item = array.dtype.itemsize
     return not any(stride % item for stride, dim in zip(array.strides, array.shape, strict=True) if dim > 1)
@@ -201,7 +201,7 @@ def pickled_array(data: bytes, dtype: str, shape: tuple[int, ...], fortran: bool
     return np.frombuffer(data, np.dtype(dtype)).reshape(shape, order="F" if fortran else "C").copy(order="K")
 
 
-def writable_unsaid(producer: object) -> bool:
+def writability_unknown(producer: object) -> bool:
     """Whether the DLPack capsules of this producer from before version 1 always hold writable memory.
 
     This is true of torch, which knows no read-only memory, and of NumPy, which refuses to export it.
@@ -233,7 +233,7 @@ def writable(out: object) -> Any:
         problem = f"has bytes in the other order ({out.dtype})"
     elif not out.flags.writeable:
         problem = "is read-only"
-    elif not _whole_elements_apart(out):
+    elif not _whole_elements_separately(out):
         problem = f"has strides {out.strides} that are not whole elements of {out.dtype.itemsize} bytes"
     if problem is not None:
         raise ValueError(f"out {problem} and cannot be written in place; give another array")

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from max_weights import _core
-from max_weights._core import WeightsNode, shown
+from max_weights._core import WeightsNode, escape
 from max_weights._finding import Finding
 from max_weights._html import count, details, table
 from max_weights._progress import progress_of
@@ -308,14 +308,14 @@ def files_of(checkpoint: Checkpoint, verb: str) -> list[StrPath]:
     """
     if isinstance(checkpoint, (str, os.PathLike)):
         return [checkpoint]
-    without = f"{verb} examines files, and a {shown(type(checkpoint).__name__)} has none"
+    without = f"{verb} examines files, and a {escape(type(checkpoint).__name__)} has none"
     if isinstance(checkpoint, WeightsNode):
         _core.infos(checkpoint)  # raises WeightNotFoundError for a name that does not exist
         paths = _core.files(checkpoint)
         for path, (_, is_object, _) in zip(paths, _core.file_identities(checkpoint), strict=True):
             if is_object and ("://" not in path or path.startswith("memory:")):
                 raise ArgumentError(
-                    f"{without}: it reads from '{shown(path)}', which is in memory or a source", rule="argument.type"
+                    f"{without}: it reads from '{escape(path)}', which is in memory or a source", rule="argument.type"
                 )
         return list(paths)
     if isinstance(checkpoint, (bytes, bytearray, Mapping)) or not isinstance(checkpoint, Iterable):

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
-from max_weights._core import RangeSource, WeightInfos, WeightsNode, open_weights, shown
+from max_weights._core import RangeSource, WeightInfos, WeightsNode, escape, open_weights
 from max_weights._core import infos as infos_of
 from max_weights.errors import ArgumentError
 
@@ -95,7 +95,7 @@ def paths_of(checkpoint: object, verb: str, *, tensors: bool = False) -> list[Ch
         if paths and not odd:
             return paths
         wrong = odd[0] if odd else paths
-    what = "an empty list" if isinstance(wrong, list) and not wrong else f"a {shown(type(wrong).__name__)}"
+    what = "an empty list" if isinstance(wrong, list) and not wrong else f"a {escape(type(wrong).__name__)}"
     also = ", or {name: tensor}, or a module" if tensors else ""
     takes = f"{verb} takes a checkpoint, which is a tree of load_weights, a path, a URL or a source, or a list"
     if verb == "load_weights":

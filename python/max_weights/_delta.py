@@ -20,12 +20,12 @@ from max_weights._core import (
     RangeSource,
     WeightsNode,
     delta_header,
+    escape,
     fold_deltas,
     identity_of,
     infos,
     opened_paths,
     paths_of_deltas,
-    shown,
     update_files,
     write_delta,
 )
@@ -233,7 +233,7 @@ def _place(path: _Path) -> Path | str:
 
 def _whole(weights: WeightsNode) -> WeightsNode:
     if weights.name:
-        raise ArgumentError(f"'{shown(weights.name)}' is a part of a tree: give the root", rule="argument.part")
+        raise ArgumentError(f"'{escape(weights.name)}' is a part of a tree: give the root", rule="argument.part")
     return weights
 
 
@@ -278,7 +278,7 @@ def read(path: _Path) -> Delta:
         'max-weights'
     """
     dialect, base, target, changed, whole, removed, folded = delta_header(os.fspath(path))
-    shapes = {name: said and (said[0], tuple(said[1])) for name, said in changed.items()}
+    shapes = {name: declared and (declared[0], tuple(declared[1])) for name, declared in changed.items()}
     return Delta(_place(path), dialect, base, target, shapes, tuple(whole), tuple(removed), tuple(folded))
 
 
@@ -317,7 +317,7 @@ def apply(
         0
     """
     if not isinstance(checkpoint, (str, os.PathLike)):
-        what = shown(type(checkpoint).__name__)
+        what = escape(type(checkpoint).__name__)
         raise ArgumentError(
             f"delta.apply replaces files: give the path of the checkpoint, not a {what}", rule="argument.conflict"
         )
@@ -500,7 +500,7 @@ def follow(base: Checkpoint, folder: _Path, *, every: float = 0.2, timeout: floa
         for delta in sorted((delta for delta in found if not delta.base), key=lambda delta: int(delta.target)):
             if now is not None and int(delta.target) <= int(now):
                 raise ArgumentError(
-                    f"'{shown(str(delta.path))}' leads to {delta.target}, but {now} was there before",
+                    f"'{escape(str(delta.path))}' leads to {delta.target}, but {now} was there before",
                     rule="delta.order",
                 )
             chain, now = (*chain, Path(delta.path)), delta.target
@@ -564,7 +564,7 @@ def _one_of(deltas: Sequence[Delta]) -> Delta:
 
 def _refuse_fork(one: Delta, other: Delta) -> NoReturn:
     raise ArgumentError(
-        f"'{shown(str(one.path))}' and '{shown(str(other.path))}' change the same version", rule="delta.order"
+        f"'{escape(str(one.path))}' and '{escape(str(other.path))}' change the same version", rule="delta.order"
     )
 
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from max_weights._core import shown
+from max_weights._core import escape
 from max_weights.conversion import ConversionRule, Split, Transpose, Unstack, conversion_rules
 from max_weights.conversion._tables import LAYOUTS
 from max_weights.errors import ArgumentError, UnsupportedError
@@ -28,7 +28,7 @@ def in_hub_layout(tensors: Mapping[str, Any], layout: str, config: Any) -> dict[
     """
     if layout not in LAYOUTS:
         layouts = ", ".join(map(repr, LAYOUTS))
-        raise ArgumentError(f"there is no layout '{shown(layout)}'; there are {layouts}", rule="argument.choice")
+        raise ArgumentError(f"there is no layout '{escape(layout)}'; there are {layouts}", rule="argument.choice")
     if config is None:
         raise ArgumentError(
             f"rename={layout!r} depends on the model's configuration: give the module, whose config it has, "
@@ -42,7 +42,7 @@ def in_hub_layout(tensors: Mapping[str, Any], layout: str, config: Any) -> dict[
         for own, part in _made(rules, name, tensor, values):
             if own in made:
                 raise ArgumentError(
-                    f"'{shown(own)}' would be two tensors in the layout of the hub", rule="argument.name-twice"
+                    f"'{escape(own)}' would be two tensors in the layout of the hub", rule="argument.name-twice"
                 )
             made[own] = part
     return made
@@ -50,11 +50,11 @@ def in_hub_layout(tensors: Mapping[str, Any], layout: str, config: Any) -> dict[
 
 def fitting_layout(names: Sequence[str], tensors: Mapping[str, Any], config: Any) -> str | None:
     """Return the layout in which most of these names of a checkpoint name tensors; None if none fits better."""
-    wanted = set(names)
-    best, most = None, len(wanted & set(tensors))
+    requested = set(names)
+    best, most = None, len(requested & set(tensors))
     for layout in LAYOUTS:
         try:
-            found = len(wanted & set(in_hub_layout(tensors, layout, config)))
+            found = len(requested & set(in_hub_layout(tensors, layout, config)))
         except (ArgumentError, UnsupportedError, OSError, ValueError):
             continue
         if found > most:
@@ -130,7 +130,7 @@ def _split(tensor: Any, step: Split, rule: ConversionRule, values: Any) -> list[
 def _refused(rule: ConversionRule) -> UnsupportedError:
     steps = ", ".join(type(step).__name__ for step in rule.steps)
     return UnsupportedError(
-        f"'{shown(rule.sources[0])}' is not taken apart in memory ({steps}): "
+        f"'{escape(rule.sources[0])}' is not taken apart in memory ({steps}): "
         'save the tensors and give renamed(load_weights(path), "hf")',
         rule="unsupported.layout",
     )

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from max_weights._checkpoints import tensors_of
-from max_weights._core import DeltaLog, apply_deltas_to, delta_header, paths_of_deltas, renamed_names, shown
+from max_weights._core import DeltaLog, apply_deltas_to, delta_header, escape, paths_of_deltas, renamed_names
 from max_weights._delta_layout import in_hub_layout
 from max_weights._progress import progress_of
 from max_weights._transaction import is_distributed, local
@@ -44,7 +44,7 @@ class MemoryTensors(NamedTuple):
 def _named(tensors: object) -> dict[str, Any]:
     named = tensors_of(tensors)
     if named is None:
-        what = shown(type(tensors).__name__)
+        what = escape(type(tensors).__name__)
         raise ArgumentError(
             f"tensors are a module, or a mapping of names to tensors, not a {what}", rule="argument.type"
         )
@@ -80,21 +80,21 @@ def renamed_tensors(
         new = {name: own for name in names if (own := rename(name)) is not None}
     else:
         raise ArgumentError(
-            f"rename= is a mapping, a function or the name of a layout, not a {shown(type(rename).__name__)}",
+            f"rename= is a mapping, a function or the name of a layout, not a {escape(type(rename).__name__)}",
             rule="argument.type",
         )
     files: dict[str, str] = {}
     for name, own in new.items():
         if (first := files.setdefault(own, name)) != name:
             raise ArgumentError(
-                f"rename= gives '{shown(first)}' and '{shown(name)}' the same name, '{shown(own)}'",
+                f"rename= gives '{escape(first)}' and '{escape(name)}' the same name, '{escape(own)}'",
                 rule="argument.name-twice",
             )
     if names and named and not any(own in named for own in files):
         old, there = names[0], next(iter(named))
         raise ArgumentError(
-            f"rename= makes '{shown(str(new.get(old)))}' of '{shown(old)}', and no tensor has such a name; one is "
-            f"'{shown(there)}': it maps names of the checkpoint to those of the tensors",
+            f"rename= makes '{escape(str(new.get(old)))}' of '{escape(old)}', and no tensor has such a name; one is "
+            f"'{escape(there)}': it maps names of the checkpoint to those of the tensors",
             rule="argument.name",
         )
     # A tensor without a name in the checkpoint keeps its own, unless another tensor has that name there.
@@ -124,7 +124,7 @@ def memory_tensors(tensors: object, rename: Rename | str | None, paths: Sequence
             continue
         if own.device.type == "meta":
             raise ArgumentError(
-                f"'{shown(name)}' is on the meta device: it has no values that a delta could change",
+                f"'{escape(name)}' is on the meta device: it has no values that a delta could change",
                 rule="argument.meta",
             )
         place = (own.device, own.data_ptr(), own.dtype, own.shape, own.stride(), is_part)

@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
 from max_weights import _core
-from max_weights._core import missing_accelerator, shown
+from max_weights._core import escape, missing_accelerator
 from max_weights.errors import DeviceError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -285,8 +285,8 @@ def devices_exist(devices: Iterable[DeviceSpec]) -> bool:
 
 
 def _unknown(device: object, cause: str) -> DeviceError:
-    shown = ascii(device) if isinstance(device, str) else str(device)
-    return DeviceError(f"no device {shown:.60}: {cause}", rule="device.absent")
+    text = ascii(device) if isinstance(device, str) else str(device)
+    return DeviceError(f"no device {text:.60}: {cause}", rule="device.absent")
 
 
 def named_device(text: str) -> tuple[str, int] | None:
@@ -302,7 +302,7 @@ def named_device(text: str) -> tuple[str, int] | None:
     return (kind, int(digits or "0")) if kind in ("cpu", "gpu") else None
 
 
-def place(device: object) -> tuple[str, int]:
+def parse_device(device: object) -> tuple[str, int]:
     """Return the kind and number of the device that an argument names.
 
     The argument is `cpu`, `cuda:1` (or `gpu:1`), or an object that prints as that, such as a `Device`, a `DeviceRef` or
@@ -351,7 +351,7 @@ def require_cpu(device: object) -> None:
     Raises:
         DeviceError: it is another device.
     """
-    if place(device) != ("cpu", 0):
+    if parse_device(device) != ("cpu", 0):
         raise _unknown(
             device, "a file is opened in host memory, the device 'cpu' (or 'cpu:0'); move tensors with .to()"
         )
@@ -541,7 +541,7 @@ class NoData:
 
     def _refuse(self) -> NoReturn:
         raise UnsupportedError(
-            f"weight '{shown(self._name)}' was converted inside virtual_devices(), which keeps dtype and shape "
+            f"weight '{escape(self._name)}' was converted inside virtual_devices(), which keeps dtype and shape "
             "but no data; convert it outside to read it",
             rule="unsupported.device",
         )

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from max_weights._checkpoints import opened, tensors_of
-from max_weights._core import WeightsNode, difference_of, infos, shown
+from max_weights._core import WeightsNode, difference_of, escape, infos
 from max_weights._finding import Finding
 from max_weights._html import count
 from max_weights._progress import progress_of
@@ -96,7 +96,7 @@ def diff(
         if isinstance(side, WeightsNode) and side.name:
             infos(side)  # raises WeightNotFoundError for a name that does not exist
             raise ArgumentError(
-                f"diff compares whole checkpoints, and '{shown(side.name)}' is a part of one: give the tree, or "
+                f"diff compares whole checkpoints, and '{escape(side.name)}' is a part of one: give the tree, or "
                 "tensors by their names, such as weights.load(...)",
                 rule="argument.part",
             )
@@ -129,11 +129,11 @@ def _findings(data: JSONObject) -> Iterator[Finding]:
     for kind, side in ("removed", "first"), ("added", "second"):
         for one in data[kind]:
             shape = tuple(one["shape"])
-            message = f"only the {side} has it: {shown(one['dtype'])} {list(shape)}, {count(one['bytes'], 'byte')}"
+            message = f"only the {side} has it: {escape(one['dtype'])} {list(shape)}, {count(one['bytes'], 'byte')}"
             yield Finding(one["name"], message, kind=kind, dtypes=(one["dtype"],), shapes=(shape,))
     for one in data["renamed"]:
         other = one["new_name"]
-        yield Finding(one["name"], f"it is '{shown(other)}' of the second", kind="renamed", other=other)
+        yield Finding(one["name"], f"it is '{escape(other)}' of the second", kind="renamed", other=other)
     for one in data["changed"]:
         dtypes, shapes = tuple(one["dtypes"] or ()), tuple(map(tuple, one["shapes"] or ()))
         message = "; ".join(_changes(dtypes, shapes, one["values"]))
@@ -149,7 +149,7 @@ def _changes(
     dtypes: tuple[str, ...], shapes: tuple[tuple[int, ...], ...], values: ComparedValues | None
 ) -> Iterator[str]:
     if dtypes:
-        yield " and ".join(map(shown, dtypes))
+        yield " and ".join(map(escape, dtypes))
     if shapes:
         yield " and ".join(str(list(shape)) for shape in shapes)
     if values and values["differing"]:

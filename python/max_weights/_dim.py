@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 __all__ = ["AlgebraicDim", "Dim", "DimLike", "StaticDim", "SymbolicDim", "factors_of", "terms_of", "to_dim"]
 
-_LARGEST = 2**63 - 1
+_MAX = 2**63 - 1
 
 # Weights repeat few sizes, and a dimension cannot change, so the objects are shared, as many as a large model has.
-_MOST_SHARED = 4096
+_MAX_SHARED = 4096
 
 
 class _Static(dict[int, "StaticDim"]):
@@ -29,11 +29,11 @@ class _Static(dict[int, "StaticDim"]):
     def __missing__(self, size: int) -> StaticDim:
         if size < 0:
             raise ValueError(f"a dimension must not be negative; found {size}")
-        if size > _LARGEST:
+        if size > _MAX:
             raise ValueError(f"a dimension must fit a signed 64-bit integer; found {size}")
         dim = object.__new__(StaticDim)
         dim._size = size
-        if len(self) < _MOST_SHARED:
+        if len(self) < _MAX_SHARED:
             self[size] = dim
         return dim
 

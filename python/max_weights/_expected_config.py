@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 
-from max_weights._core import shown
+from max_weights._core import escape
 from max_weights.errors import ArgumentError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -98,10 +98,10 @@ def expectation_of_config(path: str | os.PathLike[str]) -> Specification:
             model.tie_weights()
             return _specification(model)
         except Exception as error:  # whatever transformers raises for these settings
-            reason = shown(f"{type(error).__name__}: {error}")
+            reason = escape(f"{type(error).__name__}: {error}")
             name = model_class.__name__
             raise UnsupportedError(
-                f"{shown(str(file))}: transformers cannot build {name} from it: {reason}",
+                f"{escape(str(file))}: transformers cannot build {name} from it: {reason}",
                 rule="unsupported.architecture",
             ) from error
 
@@ -110,13 +110,13 @@ def _settings(file: Path) -> JSONObject:
     """Return the configuration, after checking that it can be trusted."""
     with file.open("rb") as opened:
         text = opened.read(_MAX_BYTES + 1)
-    at = shown(str(file))
+    at = escape(str(file))
     if len(text) > _MAX_BYTES:
         raise ArgumentError(f"{at}: a configuration has at most {_MAX_BYTES} bytes", rule="argument.config")
     try:
         settings = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ArgumentError(f"{at}: this is not valid JSON: {shown(str(error))}", rule="argument.config") from error
+        raise ArgumentError(f"{at}: this is not valid JSON: {escape(str(error))}", rule="argument.config") from error
     if not isinstance(settings, dict) or not isinstance(settings.get("model_type"), str):
         raise ArgumentError(
             f"{at}: this is not the configuration of a model: there is no 'model_type'", rule="argument.config"
@@ -124,7 +124,7 @@ def _settings(file: Path) -> JSONObject:
     for key, value in _numbers(settings):
         if key.endswith(("layer", "layers", "depth", "blocks")) and value > _MAX_LAYERS:
             raise ArgumentError(
-                f"{at}: {shown(key)} is {value}; more than {_MAX_LAYERS} layers are not built", rule="argument.config"
+                f"{at}: {escape(key)} is {value}; more than {_MAX_LAYERS} layers are not built", rule="argument.config"
             )
     if settings.get("quantization_config"):
         raise UnsupportedError(
@@ -149,11 +149,11 @@ def _model_class(file: Path, settings: JSONObject, transformers: ModuleType) -> 
     """Return the transformers class that the configuration names; the model without a head if it names none."""
     kind, named = settings["model_type"], settings.get("architectures")
     name = named[0] if isinstance(named, list) and named else None
-    at = shown(str(file))
+    at = escape(str(file))
     mapping = transformers.models.auto.configuration_auto.CONFIG_MAPPING
     if kind not in mapping:
         raise UnsupportedError(
-            f"{at}: transformers has no model_type {shown(repr(kind))}{_remote(settings)}",
+            f"{at}: transformers has no model_type {escape(repr(kind))}{_remote(settings)}",
             rule="unsupported.architecture",
         )
     if name is None:
@@ -167,7 +167,7 @@ def _model_class(file: Path, settings: JSONObject, transformers: ModuleType) -> 
     is_model = isinstance(model_class, type) and issubclass(model_class, transformers.PreTrainedModel)
     if not is_model or getattr(model_class, "config_class", None) is None:
         raise UnsupportedError(
-            f"{at}: transformers has no class {shown(repr(name))}{_remote(settings)}", rule="unsupported.architecture"
+            f"{at}: transformers has no class {escape(repr(name))}{_remote(settings)}", rule="unsupported.architecture"
         )
     return model_class
 
@@ -253,4 +253,4 @@ if __name__ == "__main__":
     try:
         json.dump(expectation_of_config(sys.argv[1]), sys.stdout)
     except (ImportError, ArgumentError, UnsupportedError, OSError) as error:
-        sys.exit(str(error).removeprefix(f"{shown(sys.argv[1])}: "))  # the caller names the file
+        sys.exit(str(error).removeprefix(f"{escape(sys.argv[1])}: "))  # the caller names the file

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypedDict
 
-from max_weights._core import printable, shown
+from max_weights._core import escape, printable
 
 __all__ = ["ComparedValues", "Finding", "Severity"]
 
@@ -71,6 +71,6 @@ class Finding:
     """What the file contains there, such as the call as Python would write it."""
 
     def __str__(self) -> str:
-        name = None if self.name is None else f"'{shown(self.name)}'"
+        name = None if self.name is None else f"'{escape(self.name)}'"
         text = ": ".join(filter(None, (self.place and printable(self.place), name, self.message)))
         return text if self.code is None else f"{text} [{self.code} {self.rule}]"

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from max_weights._core import shown
+from max_weights._core import escape
 from max_weights._result import Finding, Result
 from max_weights._saved_paths import place_text
 from max_weights.errors import FormatError
@@ -20,7 +20,7 @@ from max_weights.errors import FormatError
 if TYPE_CHECKING:
     import os
 
-__all__ = ["Fingerprint", "FingerprintComparison", "TensorFingerprint", "said_rows"]
+__all__ = ["Fingerprint", "FingerprintComparison", "TensorFingerprint", "format_rows"]
 
 _VERSION = 1
 _FORMAT = "max-weights-fingerprint"
@@ -28,8 +28,8 @@ _MANIFEST = "max-weights.manifest/1"
 _ONES = (1 << 64) - 1
 _SUMS = 16
 """Bytes of the two sums of a block."""
-_ROW_BLOCKS, _MOST_MATRICES, _MOST_COLUMN_BLOCKS = 64, 4096, 64
-_LARGEST_FILE = 1 << 30
+_ROW_BLOCKS, _MAX_MATRICES, _MAX_COLUMN_BLOCKS = 64, 4096, 64
+_MAX_FILE = 1 << 30
 _DIGEST, _IDENTITY = re.compile("sha256:[0-9a-f]{64}"), re.compile("[0-9a-f]{32}")
 
 
@@ -190,7 +190,7 @@ class Fingerprint(Mapping[str, TensorFingerprint]):
             if same_as == name:  # the sums are equal, the digests differ
                 same_as = None
             if same_as is not None:
-                reason = f"it is '{shown(same_as)}' of the other side"
+                reason = f"it is '{escape(same_as)}' of the other side"
             findings.append(Finding(name, reason, own.file or there.file, other=same_as, rows=rows))
         findings += [
             Finding(name, "only the other side has this tensor", tensor.file, "added")
@@ -245,32 +245,32 @@ class Fingerprint(Mapping[str, TensorFingerprint]):
         try:
             document = json.loads(text, object_pairs_hook=_object)
         except (ValueError, RecursionError) as error:
-            raise FormatError(f"{shown(source)}: it is not JSON: {error}", rule="fingerprint.content") from None
+            raise FormatError(f"{escape(source)}: it is not JSON: {error}", rule="fingerprint.content") from None
         schema = document.get("schema") if isinstance(document, dict) else None
         if schema == _MANIFEST:
             return cls(_of_manifest(source, document.get("tensors")))
         if isinstance(schema, str) and schema.startswith(_MANIFEST.partition("/")[0]):
             raise FormatError(
-                f"{shown(source)}: it is a manifest of the schema {shown(schema)!r}, and this release reads "
+                f"{escape(source)}: it is a manifest of the schema {escape(schema)!r}, and this release reads "
                 f"{_MANIFEST!r}: make it again",
                 rule="fingerprint.version",
             )
         if not isinstance(document, dict) or document.get("format") != _FORMAT:
             raise FormatError(
-                f"{shown(source)}: it is no fingerprint: format is not {_FORMAT!r}", rule="fingerprint.version"
+                f"{escape(source)}: it is no fingerprint: format is not {_FORMAT!r}", rule="fingerprint.version"
             )
         if document.get("version") != _VERSION:
             raise FormatError(
-                f"{shown(source)}: it is of version {document.get('version')!r}, and this release reads {_VERSION}: "
+                f"{escape(source)}: it is of version {document.get('version')!r}, and this release reads {_VERSION}: "
                 "take the fingerprint again",
                 rule="fingerprint.version",
             )
         tensors, identity = document.get("tensors"), document.get("identity")
         if not isinstance(tensors, dict):
-            raise FormatError(f"{shown(source)}: it has no object 'tensors'", rule="fingerprint.content")
+            raise FormatError(f"{escape(source)}: it has no object 'tensors'", rule="fingerprint.content")
         if identity is not None and not (isinstance(identity, str) and _IDENTITY.fullmatch(identity)):
             raise FormatError(
-                f"{shown(source)}: 'identity' has to be 32 hexadecimal digits", rule="fingerprint.content"
+                f"{escape(source)}: 'identity' has to be 32 hexadecimal digits", rule="fingerprint.content"
             )
         return cls({name: _tensor(source, name, record) for name, record in tensors.items()}, identity=identity)
 
@@ -307,9 +307,9 @@ class Fingerprint(Mapping[str, TensorFingerprint]):
             <Fingerprint of 5 tensors>
         """
         path = Path(path)
-        if path.stat().st_size > _LARGEST_FILE:
+        if path.stat().st_size > _MAX_FILE:
             raise FormatError(
-                f"{shown(str(path))}: a fingerprint has at most {_LARGEST_FILE} bytes", rule="fingerprint.content"
+                f"{escape(str(path))}: a fingerprint has at most {_MAX_FILE} bytes", rule="fingerprint.content"
             )
         return cls.from_json(path.read_bytes(), source=str(path))
 
@@ -319,7 +319,7 @@ def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
     found = dict(pairs)
     if len(found) < len(pairs):
         ((twice, _),) = Counter(name for name, _ in pairs).most_common(1)
-        raise ValueError(f"two entries are called '{shown(twice)}'")
+        raise ValueError(f"two entries are called '{escape(twice)}'")
     return found
 
 
@@ -328,7 +328,7 @@ def _matrices(shape: tuple[int, ...]) -> tuple[int, int]:
     if len(shape) < 2:
         return 1, 1
     matrices = math.prod(shape[:-2])
-    return (shape[-2] * matrices, 1) if matrices > _MOST_MATRICES else (shape[-2], matrices)
+    return (shape[-2] * matrices, 1) if matrices > _MAX_MATRICES else (shape[-2], matrices)
 
 
 def _difference(
@@ -344,7 +344,7 @@ def _difference(
         return _difference_of_digests(own, other, require_digests), ()
     if len(own.shape) < 2:
         return "its values differ", ()
-    return f"its values differ in the blocks of rows {said_rows(rows)}", tuple(rows)
+    return f"its values differ in the blocks of rows {format_rows(rows)}", tuple(rows)
 
 
 def _difference_of_digests(own: TensorFingerprint, other: TensorFingerprint, required: bool) -> str | None:
@@ -358,7 +358,7 @@ def _difference_of_digests(own: TensorFingerprint, other: TensorFingerprint, req
     return None
 
 
-def said_rows(rows: list[range]) -> str:
+def format_rows(rows: list[range]) -> str:
     """Describe the first runs of rows."""
     runs = ", ".join(f"{run.start}-{run.stop - 1}" if len(run) > 1 else str(run.start) for run in rows[:5])
     return runs + (f" and {len(rows) - 5} more runs" if len(rows) > 5 else "")
@@ -366,15 +366,15 @@ def said_rows(rows: list[range]) -> str:
 
 def _of_manifest(source: str, records: object) -> dict[str, TensorFingerprint]:
     if not isinstance(records, list):
-        raise FormatError(f"{shown(source)}: the manifest has no list 'tensors'", rule="fingerprint.content")
+        raise FormatError(f"{escape(source)}: the manifest has no list 'tensors'", rule="fingerprint.content")
     tensors: dict[str, TensorFingerprint] = {}
     for record in records:
         name, sums = (record.get("name"), record.get("fingerprint")) if isinstance(record, dict) else (None, None)
         if not isinstance(name, str):
-            raise FormatError(f"{shown(source)}: the manifest has a tensor without a name", rule="fingerprint.content")
+            raise FormatError(f"{escape(source)}: the manifest has a tensor without a name", rule="fingerprint.content")
         if not isinstance(sums, dict):
             raise FormatError(
-                f"{shown(source)}: tensor '{shown(name)}' has no fingerprint: make the manifest with --fingerprints",
+                f"{escape(source)}: tensor '{escape(name)}' has no fingerprint: make the manifest with --fingerprints",
                 rule="fingerprint.content",
             )
         file = record.get("file")
@@ -384,14 +384,15 @@ def _of_manifest(source: str, records: object) -> dict[str, TensorFingerprint]:
         tensor = _tensor(source, name, sums | more, file if isinstance(file, str) else None)
         if tensors.setdefault(name, tensor) != tensor:
             raise FormatError(
-                f"{shown(source)}: the manifest has two tensors '{shown(name)}' that differ", rule="fingerprint.content"
+                f"{escape(source)}: the manifest has two tensors '{escape(name)}' that differ",
+                rule="fingerprint.content",
             )
     return tensors
 
 
 def _tensor(source: str, name: str, record: object, file: str | None = None) -> TensorFingerprint:
     def refuse(cause: str) -> FormatError:
-        return FormatError(f"{shown(source)}: tensor '{shown(name)}': {cause}", rule="fingerprint.content")
+        return FormatError(f"{escape(source)}: tensor '{escape(name)}': {cause}", rule="fingerprint.content")
 
     if not isinstance(record, dict):
         raise refuse("it is no object")
@@ -401,8 +402,8 @@ def _tensor(source: str, name: str, record: object, file: str | None = None) -> 
     if not isinstance(shape, list) or not all(type(size) is int and 0 <= size < 1 << 63 for size in shape):
         raise refuse("'shape' has to be a list of sizes")
     rows_per_block, column_blocks = record.get("rows_per_block"), record.get("column_blocks")
-    if type(column_blocks) is not int or not 1 <= column_blocks <= _MOST_COLUMN_BLOCKS:
-        raise refuse(f"'column_blocks' has to be 1 to {_MOST_COLUMN_BLOCKS}")
+    if type(column_blocks) is not int or not 1 <= column_blocks <= _MAX_COLUMN_BLOCKS:
+        raise refuse(f"'column_blocks' has to be 1 to {_MAX_COLUMN_BLOCKS}")
     rows, matrices = _matrices(tuple(shape))
     per_matrix = max(1, _ROW_BLOCKS // max(1, matrices))
     expected = 1 << max(0, -(-rows // per_matrix) - 1).bit_length()

@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from max_weights._checkpoints import opened
-from max_weights._core import GGUFWeights, infos, place_file, shown
+from max_weights._core import GGUFWeights, escape, infos, place_file
 from max_weights._dtype import DType
 from max_weights._expected_config import expectation_of_config, quiet
-from max_weights._renaming import from_gguf, left_out
+from max_weights._renaming import excluded, from_gguf
 from max_weights._shape import listed
 from max_weights._weights import load_weights
 from max_weights.conversion._view import rules_between
@@ -74,7 +74,7 @@ def names_of(checkpoint: Checkpoint) -> JSONObject:
     """Return the names of the weights of a GGUF file in a Hugging Face checkpoint.
 
     The keys: `names`, {name in the file: name}; `amounts`, {name in the file: what is added to its elements}; and
-    `left_out`, the weights that such a checkpoint does not have. In the file, some weights have their rows in another
+    `excluded`, the weights that such a checkpoint does not have. In the file, some weights have their rows in another
     order, with pairs of rows where a checkpoint has halves of a head: `heads` is {name in the file: number of heads}.
     """
     with opened(checkpoint, "convert") as node:
@@ -85,13 +85,13 @@ def names_of(checkpoint: Checkpoint) -> JSONObject:
             )
         names = [info.name for info in infos(node)]
         _check_values(node, names)
-        without = left_out(names)
+        without = excluded(names)
         names = [name for name in names if name not in set(without)]
         new, heads, amounts = from_gguf(node, names)
     for name, count in heads.items():
         if count < 1:
             raise ArgumentError(
-                f"'{shown(name)}': the metadata does not give the number of heads, which is needed to order its rows",
+                f"'{escape(name)}': the metadata does not give the number of heads, which is needed to order its rows",
                 rule="argument.config",
             )
     old_names: dict[str, str] = {}
@@ -99,7 +99,7 @@ def names_of(checkpoint: Checkpoint) -> JSONObject:
         other = old_names.setdefault(new.get(name, name), name)
         if other != name:
             raise ArgumentError(
-                f"'{shown(other)}' and '{shown(name)}' are both '{shown(new.get(name, name))}'",
+                f"'{escape(other)}' and '{escape(name)}' are both '{escape(new.get(name, name))}'",
                 rule="argument.name-twice",
             )
     return {
@@ -118,10 +118,10 @@ def _check_values(node: WeightsNode, names: list[str]) -> None:
         why = _FUSED
     experts = next((name for name in names if _EXPERTS.fullmatch(name)), None)
     if why is None and experts is not None:
-        why = f"the experts of a layer are one tensor, '{shown(experts)}', where a checkpoint has one for each"
+        why = f"the experts of a layer are one tensor, '{escape(experts)}', where a checkpoint has one for each"
     if why is not None:
         raise UnsupportedError(
-            f"the architecture {shown(repr(architecture))} differs from Hugging Face's in more than the names: {why}. "
+            f"the architecture {escape(repr(architecture))} differs from Hugging Face's in more than the names: {why}. "
             "transformers converts it, in memory: AutoModelForCausalLM.from_pretrained(FOLDER, "
             "gguf_file=FILE).save_pretrained(...)",
             rule="unsupported.architecture",
@@ -132,7 +132,7 @@ def write_hub_files(path: StrPath, folder: StrPath, dtype: DTypeLike | None = No
     """Write the configuration and the tokenizer that `from_pretrained` needs for the weights of a GGUF file.
 
     Whole files are put in place, atomically, once all are complete; `config.json` is the last. The keys: `files`, their
-    names; `left_out`, the weights that a checkpoint does not have; and `notes`, facts that the configuration cannot
+    names; `excluded`, the weights that a checkpoint does not have; and `notes`, facts that the configuration cannot
     express, as sentences. Transformers does not load the weights of `not_loaded`, which the model does not have.
     """
     kind = None if dtype is None else str(DType(dtype).name)
@@ -198,7 +198,7 @@ def _libraries() -> tuple[ModuleType, ModuleType]:
 
 def _config(transformers: ModuleType, source: Path, metadata: Mapping[str, object]) -> PretrainedConfig:
     """Return the configuration that transformers generates from the metadata, with the class of the model."""
-    architecture = shown(repr(metadata.get("general.architecture")))
+    architecture = escape(repr(metadata.get("general.architecture")))
     try:
         config: PretrainedConfig = transformers.AutoConfig.from_pretrained(
             source, gguf_file="model.gguf", local_files_only=True, trust_remote_code=False
@@ -240,7 +240,7 @@ def _set_scaling(config: PretrainedConfig, factors: Mapping[str, Array]) -> list
         rule = _llama3_rule(divisors, settings.get("rope_theta")) if name == "rope_freqs.weight" else None
         if rule is None:
             notes.append(
-                f"'{shown(name)}' scales positions, but the configuration does not; set rope_parameters in config.json"
+                f"'{escape(name)}' scales positions, but the configuration does not; set rope_parameters in config.json"
             )
         else:
             config.rope_parameters = settings | rule
@@ -278,13 +278,13 @@ def _compare(config: Path, shapes: Mapping[str, list[int]]) -> list[str]:
     if missing:
         raise UnsupportedError(
             f"transformers' model has {len(missing)} weights that the file does not have under Hugging Face's names, "
-            f"such as '{shown(missing[0])}'; the names in the file do not belong only to that model",
+            f"such as '{escape(missing[0])}'; the names in the file do not belong only to that model",
             rule="unsupported.architecture",
         )
     for name, shape in shapes.items():
         if name in tensors and tensors[name]["shape"] != shape:
             raise UnsupportedError(
-                f"'{shown(name)}' has the shape {listed(shape)} in the file and {listed(tensors[name]['shape'])} in "
+                f"'{escape(name)}' has the shape {listed(shape)} in the file and {listed(tensors[name]['shape'])} in "
                 "transformers' model, which renaming does not change",
                 rule="unsupported.architecture",
             )
@@ -320,7 +320,7 @@ def _save_generation(transformers: ModuleType, config: Any, out: Path) -> None:
 
 def _reason(error: Exception) -> str:
     """Return the message of another library's error in one line."""
-    return shown(" ".join(f"{type(error).__name__}: {error}".split())[:300])
+    return escape(" ".join(f"{type(error).__name__}: {error}".split())[:300])
 
 
 def _rules_of(paths: list[str], layout: str) -> JSONObject:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from max_weights._checkpoints import tree_of
-from max_weights._core import Ahead, load_tensors
+from max_weights._core import Prefetcher, load_tensors
 from max_weights._dtype import DType
 from max_weights._load_request import LoadRequest
 from max_weights._loading import restore_torch_dtype
@@ -59,10 +59,10 @@ def lazy_state_dict(
     weights = tree_of(checkpoint, "lazy_state_dict")
     request = LoadRequest(select, rename, dtype, packed).resolve(weights)
     nodes = dict(request.node.items())
-    ahead = Ahead(request.node, request.names, request.dtypes, bool(copy))
+    prefetcher = Prefetcher(request.node, request.names, request.dtypes, bool(copy))
     rows = zip(request.names, request.new_names, request.infos, request.dtypes, strict=True)
     return {
-        new: LazyTensor(nodes[name], info, to, copy, (ahead, position))
+        new: LazyTensor(nodes[name], info, to, copy, (prefetcher, position))
         for position, (name, new, info, to) in enumerate(rows)
     }
 
@@ -76,13 +76,18 @@ class LazyTensor:
     __slots__ = ("_ahead", "_copy", "_info", "_node", "_target_dtype")
 
     def __init__(
-        self, node: WeightsNode, info: WeightInfo, dtype: DType | None, copy: bool | None, ahead: tuple[Ahead, int]
+        self,
+        node: WeightsNode,
+        info: WeightInfo,
+        dtype: DType | None,
+        copy: bool | None,
+        prefetcher: tuple[Prefetcher, int],
     ) -> None:
         self._node = node
         self._info = info
         self._target_dtype = dtype
         self._copy = copy
-        self._ahead = ahead
+        self._readahead = prefetcher
 
     def __getitem__(self, index: Any) -> torch.Tensor:
         """Read the tensor, or the part of it that the index selects.
@@ -101,8 +106,8 @@ class LazyTensor:
             part = self._node[index if isinstance(index, tuple) else (index,)]
             converted = part if self._target_dtype is None else part.astype(self._target_dtype)
             return from_dlpack(converted.copy() if self._copy and converted is part else converted)
-        ahead, position = self._ahead
-        ahead.take(position)  # the other tensors will probably be needed, too
+        prefetcher, position = self._readahead
+        prefetcher.take(position)  # the other tensors will probably be needed, too
         (buffer,), _ = load_tensors(self._node, [info.name], [self._target_dtype], own=self._copy, outs={})
         tensor: torch.Tensor = restore_torch_dtype(from_dlpack(buffer), info)
         return tensor

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from max_weights._core import near_names, shown
+from max_weights._core import escape, near_names
 from max_weights._dtype import DType
 from max_weights._html import count, details, table
 from max_weights._result import Finding, Result
@@ -76,12 +76,12 @@ class LoadReport(Result):
 
 
 def _kind(dtype: DType | str) -> str:
-    return shown(dtype) if isinstance(dtype, str) else repr(dtype)
+    return escape(dtype) if isinstance(dtype, str) else repr(dtype)
 
 
 def _some(names: Sequence[str]) -> str:
     more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
-    return ", ".join(map(shown, names[:_NAMED])) + more
+    return ", ".join(map(escape, names[:_NAMED])) + more
 
 
 def mismatch_error(
@@ -94,9 +94,9 @@ def mismatch_error(
     kinds = ("missing", missing), ("unexpected", unexpected), ("that do not fit", problems)
     lines = [f"{what}: {', '.join(f'{len(names):,} {kind}' for kind, names in kinds if names)}"]
     near = suggestions(unexpected, missing[:_LISTED])
-    named = [f"'{shown(name)}'{suggestion}" for name, suggestion in zip(missing, near, strict=False)]
+    named = [f"'{escape(name)}'{suggestion}" for name, suggestion in zip(missing, near, strict=False)]
     lines += _section("missing", named, len(missing))
-    lines += _section("unexpected", [f"'{shown(name)}'" for name in unexpected[:_LISTED]], len(unexpected))
+    lines += _section("unexpected", [f"'{escape(name)}'" for name in unexpected[:_LISTED]], len(unexpected))
     lines += _section("does not fit", problems[:_LISTED], len(problems))
     if missing or unexpected:
         lines.append(f"({remedy})")
@@ -107,7 +107,7 @@ def suggestions(names: Iterable[str], absent: Sequence[str]) -> list[str]:
     """Return, for each unknown name, the similar ones of `names` as the end of a sentence; or nothing."""
     texts = []
     for near in near_names(list(names), list(absent)):
-        quoted = [f"'{shown(name)}'" for name in near]
+        quoted = [f"'{escape(name)}'" for name in near]
         listed_names = " or ".join(filter(None, [", ".join(quoted[:-1]), *quoted[-1:]]))
         texts.append(f" (did you mean {listed_names}?)" if near else "")
     return texts

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, TypeVar
 
-from max_weights._core import infos, renamed_names, shown
+from max_weights._core import escape, infos, renamed_names
 from max_weights._dtype import DType
 from max_weights._selection import Pattern, Select, fits, not_found, require_effect, selected
 from max_weights.errors import ArgumentError
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from max_weights._dtype import DTypeLike
     from max_weights._quantized_weights import DecodedAs, StoredWeights
     from max_weights._read_options import Digests
-    from max_weights.sharding._by_name import Cut, Shard
+    from max_weights.sharding._by_name import Shard, ShardBox
 
 # fmt: off
 __all__ = [
@@ -60,7 +60,7 @@ class ResolvedRequest(NamedTuple):
     infos: Sequence[WeightInfo]
     dtypes: Sequence[DType | None]
     """`None` for the dtype in the file."""
-    parts: Sequence[Cut | None]
+    parts: Sequence[ShardBox | None]
     """`None` for the whole weight."""
     decoded: Sequence[DecodedAs | None]
     """`None` for a weight that is a tensor of the file."""
@@ -71,7 +71,7 @@ class ResolvedRequest(NamedTuple):
         names, new_names, infos, _, parts, decoded = zip(*rows, strict=True) if rows else [()] * 6
         return ResolvedRequest(self.node, names, new_names, infos, [dtypes[new] for new in new_names], parts, decoded)
 
-    def by_position(self, out: Mapping[str, _T]) -> dict[int, _T]:
+    def index_outputs(self, out: Mapping[str, _T]) -> dict[int, _T]:
         """Look up the caller's memory by new name, and return it by the positions of the weights."""
         positions = {new: position for position, new in enumerate(self.new_names)}
         for name in out:
@@ -85,7 +85,7 @@ class ResolvedRequest(NamedTuple):
         for name, decoded in zip(self.names, self.decoded, strict=True):
             if decoded is not None:
                 raise ArgumentError(
-                    f"digests are of tensors in the file, and '{shown(name)}' is decoded of several: compare "
+                    f"digests are of tensors in the file, and '{escape(name)}' is decoded of several: compare "
                     "them with max_weights.fingerprint, or load them unchanged",
                     rule="argument.packed",
                 )
@@ -93,7 +93,7 @@ class ResolvedRequest(NamedTuple):
             digest = getattr(known, "digest", known)
             if not isinstance(digest, str):
                 raise ArgumentError(
-                    f"digests has none of '{shown(name)}': it needs one for every weight that is loaded, as "
+                    f"digests has none of '{escape(name)}': it needs one for every weight that is loaded, as "
                     "max_weights.fingerprint(checkpoint, digests=True) has",
                     rule="argument.digests",
                 )
@@ -149,7 +149,7 @@ class LoadRequest:
 
         new_names = {name: name for name in names} if rename is None else renamed_by(names, rename, every)
         chosen = [below[name] for name in new_names]
-        parts: list[Cut | None] = [None] * len(chosen)
+        parts: list[ShardBox | None] = [None] * len(chosen)
         if self.shard is not None:
             from max_weights.sharding._by_name import parts_of_rank
 
@@ -185,10 +185,10 @@ class LoadRequest:
                 "neither packed nor by a mapping of dtypes",
                 rule="argument.packed",
             )
-        asked = self.dtype is not None or self.decodes
-        if stored.is_converted and (asked or (quantized is not None and quantized(None, None) is not None)):
+        requested = self.dtype is not None or self.decodes
+        if stored.is_converted and (requested or (quantized is not None and quantized(None, None) is not None)):
             raise stored.named_otherwise()
-        if by_library and asked and stored.unknown:
+        if by_library and requested and stored.unknown:
             raise stored.not_known(min(stored.unknown))
         if self.keeps:
             return Decoding(node, None, stored, frozenset(), keeps=True)
@@ -208,8 +208,8 @@ class LoadRequest:
         if isinstance(self.dtype, Mapping):
             by_name = self.dtype.get(weight)
             fitting = (one for pattern, one in self.dtype.items() if fits(pattern)(weight))
-            said = next(fitting, None) if by_name is None else by_name
-            to = None if said is None else DType(said)
+            declared = next(fitting, None) if by_name is None else by_name
+            to = None if declared is None else DType(declared)
         elif self.dtype is not None:
             to = DType(self.dtype)
         if to is None and self.decodes:
@@ -246,10 +246,12 @@ class LoadRequest:
             named = [dtype if holds_floats(info) else None for info in chosen]
         if self.keeps:
             return [None if info.encoding is not None else one for info, one in zip(chosen, named, strict=True)]
-        unsaid = [info for info, one in zip(chosen, named, strict=True) if one is None and info.encoding is not None]
+        unspecified = [
+            info for info, one in zip(chosen, named, strict=True) if one is None and info.encoding is not None
+        ]
         if isinstance(unpack, str):
-            if unsaid:
-                raise _packed(unsaid, unpack)
+            if unspecified:
+                raise _packed(unspecified, unpack)
             return named
         return [
             unpack if one is None and info.encoding is not None else one
@@ -293,7 +295,7 @@ def _packed(weights: list[WeightInfo], advice: str) -> ArgumentError:
     first, others = weights[0], len(weights) - 1
     encoding = "" if first.encoding is None else f" ({first.encoding.name})"
     more = "is" if not others else f"and {others} more weight{'s' * (others > 1)} are"
-    error = ArgumentError(f"'{shown(first.name)}'{encoding} {more} packed in blocks{advice}", rule="argument.packed")
+    error = ArgumentError(f"'{escape(first.name)}'{encoding} {more} packed in blocks{advice}", rule="argument.packed")
     error.tensor = first.name
     return error
 
@@ -336,7 +338,7 @@ def renamed_by(
             continue
         if new in old_names:
             raise ArgumentError(
-                f"rename gives '{shown(old_names[new])}' and '{shown(name)}' the same name, '{shown(new)}'",
+                f"rename gives '{escape(old_names[new])}' and '{escape(name)}' the same name, '{escape(new)}'",
                 rule="argument.name-twice",
             )
         result[name], old_names[new] = new, name

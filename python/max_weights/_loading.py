@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, overload
 
 from max_weights._checkpoints import opened
-from max_weights._core import GGUFWeights, buffers, data_of_all, load_tensors, shown
+from max_weights._core import GGUFWeights, buffers, data_of_all, escape, load_tensors
 from max_weights._garbage import gc_paused
 from max_weights._load_request import LoadRequest, Rename, ResolvedRequest
 from max_weights._progress import Progress, progress_of
@@ -176,13 +176,13 @@ def load_ranks(
         >>> ranks = max_weights.load_ranks("model.safetensors", shards, ["cuda:0", "cuda:1"])  # doctest: +SKIP
     """
     how = LoadMethod(copy, ReadOptions.of("load_ranks", options, read))
-    from max_weights._devices import place
+    from max_weights._devices import parse_device
 
-    if not shards or len(shards) != len(devices) or len({place(device) for device in devices}) != len(devices):
+    if not shards or len(shards) != len(devices) or len({parse_device(device) for device in devices}) != len(devices):
         raise ArgumentError(
             f"{len(shards)} ranks need as many different devices, not {list(devices)!r}", rule="argument.devices"
         )
-    if any(place(device)[0] == "cpu" for device in devices):
+    if any(parse_device(device)[0] == "cpu" for device in devices):
         raise ArgumentError(
             "several ranks go to separate GPUs; to the CPU, load one at a time", rule="argument.devices"
         )
@@ -248,7 +248,7 @@ def load_resolved(
 
     `places` are devices, each with the number of weights that go there; default: host memory.
     """
-    outs = request.by_position({} if out is None else out)
+    outs = request.index_outputs({} if out is None else out)
     expected = None if how.read.digests is None else request.digests(how.read.digests)
     report, finish = progress_of(progress)
     try:
@@ -274,16 +274,16 @@ def resolve_device(device: DeviceLike | None, out: Mapping[str, DLPackArray] | N
     """Return the device to load to: the requested one, or else the GPU that holds the memory in `out`."""
     if not out:
         return device
-    from max_weights._devices import place
+    from max_weights._devices import parse_device
 
     locations = {name: _place_of(memory) for name, memory in out.items()}
     if device is None:
         device = next((f"{kind}:{number}" for kind, number in locations.values() if kind == "gpu"), None)
-    target = ("cpu", 0) if device is None else place(device)
+    target = ("cpu", 0) if device is None else parse_device(device)
     for name, location in locations.items():
         if location != target:
             raise DeviceError(
-                f"out of '{shown(name)}' is on {location[0]}:{location[1]}, but the load goes to "
+                f"out of '{escape(name)}' is on {location[0]}:{location[1]}, but the load goes to "
                 f"{target[0]}:{target[1]}: load to one device at a time",
                 rule="device.other",
             )
@@ -303,9 +303,9 @@ def check_device(device: DeviceLike | None, copy: CopyOption, framework: str | N
     """Check that no option is combined with a GPU that a load cannot apply there; `None` is host memory."""
     if device is None:
         return
-    from max_weights._devices import place
+    from max_weights._devices import parse_device
 
-    if place(device)[0] == "cpu":
+    if parse_device(device)[0] == "cpu":
         return
     refused = {
         "copy=False": copy is False,
@@ -313,7 +313,8 @@ def check_device(device: DeviceLike | None, copy: CopyOption, framework: str | N
     }
     if option := next((name for name, is_set in refused.items() if is_set), None):
         raise DeviceError(
-            f'load to {shown(str(device))} has no {option} yet: load to the CPU, and move the tensors with .to("cuda")',
+            f"load to {escape(str(device))} has no {option} yet: load to the CPU, and move the tensors with "
+            '.to("cuda")',
             rule="device.option",
         )
 

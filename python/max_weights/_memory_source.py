@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from itertools import accumulate
 
-from max_weights._core import Buffer, RangeSource, WeightsNode, shown
+from max_weights._core import Buffer, RangeSource, WeightsNode, escape
 from max_weights._dtype import DType
 from max_weights.errors import ArgumentError, UnsupportedError
 
@@ -35,7 +35,9 @@ def source_of(tensors: Mapping[str, object]) -> RangeSource:
     for name, buffer, start, end in zip(tensors, buffers, ends, ends[1:], strict=False):
         dtype = SAFETENSORS_DTYPES.get(buffer.dtype)
         if dtype is None or name == "__metadata__":
-            what = f"'{shown(name)}' is no name of a tensor" if dtype else f"tensor '{shown(name)}' is {buffer.dtype!r}"
+            what = (
+                f"'{escape(name)}' is no name of a tensor" if dtype else f"tensor '{escape(name)}' is {buffer.dtype!r}"
+            )
             raise UnsupportedError(
                 f"{what}: safetensors files, as which tensors in memory are read, have none such",
                 rule="unsupported.dtype",
@@ -87,11 +89,11 @@ def _buffer(name: str, tensor: object) -> Buffer:
         raise refusal.with_traceback(None)  # it has bytes, and no values
     if getattr(getattr(tensor, "quantization_encoding", None), "is_gguf", False):
         raise ArgumentError(
-            f"tensor '{shown(name)}' is packed in blocks: decode it with astype(), or give its tree",
+            f"tensor '{escape(name)}' is packed in blocks: decode it with astype(), or give its tree",
             rule="argument.packed",
         )
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(tensor, torch.Tensor):
         # A view that torch conjugates or negates as it reads: its memory holds other values.
         tensor = tensor.detach().resolve_conj().resolve_neg()
-    return Buffer.of(tensor, f"tensor '{shown(name)}'")
+    return Buffer.of(tensor, f"tensor '{escape(name)}'")

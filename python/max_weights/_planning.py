@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from max_weights._checkpoints import opened
-from max_weights._core import files, plan_tensors, printable, shown
+from max_weights._core import escape, files, plan_tensors, printable
 from max_weights._dtype import DType
 from max_weights._html import count, paragraph, table, view
 from max_weights._load_request import LoadRequest
@@ -137,8 +137,8 @@ def _place(part: PlannedRange) -> str:
 
 def _listed(names: tuple[str, ...]) -> str:
     if len(names) <= 2:
-        return ", ".join(map(shown, names))
-    return f"{shown(names[0])} … {shown(names[-1])} ({len(names):,})"
+        return ", ".join(map(escape, names))
+    return f"{escape(names[0])} … {escape(names[-1])} ({len(names):,})"
 
 
 def _size(count: int) -> str:
@@ -204,7 +204,7 @@ def plan(
     with opened(checkpoint, "plan") as weights:
         resolved = request.resolve(weights)
         places = None if device is None else [(device, len(resolved.names))]
-        outs = resolved.by_position({} if out is None else out)
+        outs = resolved.index_outputs({} if out is None else out)
         ranges, arenas, choice = plan_tensors(
             resolved.node,
             resolved.names,

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
 
-from max_weights._core import shown
+from max_weights._core import escape
 from max_weights._sizes import bytes_of
 from max_weights.errors import ArgumentError
 
@@ -71,7 +71,7 @@ class ReadOptions:
             raise ArgumentError(f"max_memory must be a number of bytes above 0, not {most!r}", rule="argument.number")
         object.__setattr__(self, "max_memory", count)
         if not (self.digests is None or isinstance(self.digests, Mapping)):
-            what = shown(type(self.digests).__name__)
+            what = escape(type(self.digests).__name__)
             raise ArgumentError(
                 f"digests must be {{name: digest}}, or a fingerprint that has them, not a {what}",
                 rule="argument.digests",
@@ -120,7 +120,7 @@ class ReadOptions:
         for name in keywords:
             if name not in _NAMES:
                 hint = f": {_ELSEWHERE[name]}" if name in _ELSEWHERE else ""
-                raise TypeError(f"{function}() got an unexpected keyword argument '{shown(name)}'{hint}")
+                raise TypeError(f"{function}() got an unexpected keyword argument '{escape(name)}'{hint}")
         return replace(options or _DEFAULT, **keywords) if keywords else options or _DEFAULT
 
 

@@ -14,7 +14,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from max_weights._checkpoints import tree_of
-from max_weights._core import GGUFWeights, _rename_weights, infos, shown
+from max_weights._core import GGUFWeights, _rename_weights, escape, infos
 from max_weights.conversion._tables import LAYOUTS
 from max_weights.conversion._view import converted, converted_by
 from max_weights.errors import ArgumentError, UnsupportedError
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from max_weights.conversion._rules import ConversionRule
     from max_weights.conversion._view import Config
 
-__all__ = ["FromGGUF", "from_gguf", "left_out", "renamed"]
+__all__ = ["FromGGUF", "excluded", "from_gguf", "renamed"]
 
 _SCHEME = "hf"
 _BLOCK = re.compile(r"(?P<front>(?:.*\.)?blk\.)(?P<number>\d+)(?P<rest>\..+)", re.DOTALL)
@@ -132,7 +132,7 @@ def renamed(
     node = tree_of(checkpoint, "renamed")
     if node.name:
         raise ArgumentError(
-            f"renamed() is for a whole tree, not for a part such as '{shown(node.name)}'; call it at the root",
+            f"renamed() is for a whole tree, not for a part such as '{escape(node.name)}'; call it at the root",
             rule="argument.part",
         )
     if not isinstance(scheme, str):
@@ -162,7 +162,7 @@ def from_gguf(node: WeightsNode, names: list[str]) -> FromGGUF:
     return FromGGUF(_new_names(architecture, names), _heads(node, architecture, names), dict.fromkeys(shifted, -1))
 
 
-def left_out(names: Iterable[str]) -> list[str]:
+def excluded(names: Iterable[str]) -> list[str]:
     """Return the names, old or new, that Hugging Face checkpoints do not have.
 
     llama.cpp computes these weights from the configuration.
@@ -209,7 +209,8 @@ def _candidates(architecture: object) -> dict[str, list[_Candidate]]:
         arch = next((key for key, name in gguf.MODEL_ARCH_NAMES.items() if name == architecture), None)
     if arch is None:
         raise UnsupportedError(
-            f"the package gguf has no names for the architecture {shown(repr(architecture))}", rule="unsupported.layout"
+            f"the package gguf has no names for the architecture {escape(repr(architecture))}",
+            rule="unsupported.layout",
         )
     candidates: dict[str, list[_Candidate]] = {}
     for name, (_, base) in gguf.get_tensor_name_map(arch, 1).mapping.items():

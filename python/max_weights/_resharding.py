@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 from max_weights._checkpoints import opened
 from max_weights._command_errors import report_error
-from max_weights._core import GGUFWeights, check_apart, infos, place_file, printable, shown
+from max_weights._core import GGUFWeights, check_separately, escape, infos, place_file, printable
 from max_weights._dtype import DType
 from max_weights._html import count, details, paragraph, table, view
 from max_weights._hub_folder import names_of, write_hub_files
@@ -34,7 +34,7 @@ from max_weights._selection import selected
 from max_weights._threads import threads_of_call
 from max_weights.conversion._view import converted
 from max_weights.errors import ArgumentError, WeightsError
-from max_weights.sharding._by_name import Cut, Shard, Strategies, parts_of_rank, shape_of
+from max_weights.sharding._by_name import Shard, ShardBox, Strategies, parts_of_rank, shape_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -52,7 +52,7 @@ StrPath = str | os.PathLike[str]
 
 # Files that are copied to each rank: all that match in the folder of the checkpoint. If a single file was given, only
 # those that are known to belong to a model.
-_BESIDE = tuple(f"*.{suffix}" for suffix in ("json", "txt", "model", "jinja", "tiktoken", "py", "md"))
+_COMPANIONS = tuple(f"*.{suffix}" for suffix in ("json", "txt", "model", "jinja", "tiktoken", "py", "md"))
 _KNOWN = (
     "*config.json", "tokenizer*", "special_tokens_map.json", "added_tokens.json", "vocab.*", "merges.txt",
     "chat_template.*", "tekken.json",
@@ -137,7 +137,7 @@ class ReshardPlan:
             if how != before:
                 lines.append(f"{how}:")
                 before = how
-            lines.append(f"  {shown(name)}" + (f" ({times})" if times > 1 else ""))
+            lines.append(f"  {escape(name)}" + (f" ({times})" if times > 1 else ""))
         if self.copied:
             lines.append(f"files copied to each rank: {', '.join(map(printable, self.copied))}")
         return "\n".join(lines)
@@ -212,11 +212,11 @@ def reshard(
         (((8,), None, ()), 'rank-1')
     """
     with opened(checkpoint, "reshard") as node, threads_of_call(threads):
-        asked = LoadRequest(select, rename, dtype)
-        node, asked, plan, beside = _plan(node, checkpoint, Path(path), world_size, strategies, asked)
+        requested = LoadRequest(select, rename, dtype)
+        node, requested, plan, extra = _plan(node, checkpoint, Path(path), world_size, strategies, requested)
         if plan_only:
             return plan
-        beside = _made_of(node, plan.folders[0], dtype, sync) if beside is None else beside
+        extra = _composed_of(node, plan.folders[0], dtype, sync) if extra is None else extra
         for rank, folder in enumerate(plan.folders):
             folder.mkdir(parents=True, exist_ok=True)
             save(
@@ -224,15 +224,15 @@ def reshard(
                 folder,
                 {"tensor_parallel_rank": str(rank), "tensor_parallel_size": str(world_size)},
                 dtype=dtype,
-                select=asked.select,
-                rename=asked.rename,
+                select=requested.select,
+                rename=requested.rename,
                 shard=Shard(rank, world_size, strategies),
                 max_shard_size=max_shard_size,
                 sync=sync,
                 read_back=read_back,
                 progress=progress,
             )
-            for file in beside:
+            for file in extra:
                 if file.parent == folder or (isinstance(dtype, str | DType) and file.name in _QUANTIZATION):
                     continue
                 content = file.read_bytes()
@@ -242,7 +242,7 @@ def reshard(
         return plan
 
 
-def _made_of(node: WeightsNode, folder: Path, dtype: DTypeOption | None, sync: bool) -> list[Path]:
+def _composed_of(node: WeightsNode, folder: Path, dtype: DTypeOption | None, sync: bool) -> list[Path]:
     """Generate the files that come from the metadata of a GGUF file, for the first rank, before anything is written."""
     first = next(info.file for info in infos(node))
     kind = dtype if isinstance(dtype, str | DType) else None
@@ -255,7 +255,7 @@ def _plan(
     folder: Path,
     world_size: int,
     strategies: Strategies,
-    asked: LoadRequest,
+    requested: LoadRequest,
 ) -> tuple[WeightsNode, LoadRequest, ReshardPlan, list[Path] | None]:
     """Return the tree to split, the request, the plan, and files to copy, or `None` if they have to be generated."""
     if isinstance(world_size, bool) or not isinstance(world_size, int) or world_size < 1:
@@ -266,7 +266,7 @@ def _plan(
     if isinstance(checkpoint, str | os.PathLike):
         read.add(os.fspath(checkpoint))
     folders = [folder / f"rank-{rank}" for rank in range(world_size)]
-    check_apart(folders, [file for file in read if os.path.exists(file)])
+    check_separately(folders, [file for file in read if os.path.exists(file)])
     old = sorted(one.name for one in folder.glob("rank-*") if one.name.removeprefix("rank-").isdecimal())
     old = [name for name in old if int(name.removeprefix("rank-")) >= world_size]
     if old:
@@ -278,33 +278,35 @@ def _plan(
     alone = next((text for text in infos(node).warnings if "[checkpoint.shards-alone]" in text), None)
     if alone is not None:
         raise ArgumentError(f"the ranks would get an incomplete model: {alone}", rule="argument.path")
-    beside = None
+    extra = None
     if isinstance(node, GGUFWeights):
         names_of(node)  # refuses a file that renaming does not make a checkpoint
         node = renamed(node, "hf")
     else:
-        beside = _beside(node, checkpoint)
-    if isinstance(asked.rename, str):
-        node, asked = _in_layout(node, asked.rename, asked)
+        extra = _companions(node, checkpoint)
+    if isinstance(requested.rename, str):
+        node, requested = _in_layout(node, requested.rename, requested)
     requests: list[ResolvedRequest] = []
     for rank in range(world_size):
         try:
-            requests.append(replace(asked, shard=Shard(rank, world_size, strategies)).resolve(node, unpack=_UNPACK))
+            requests.append(replace(requested, shard=Shard(rank, world_size, strategies)).resolve(node, unpack=_UNPACK))
         except ArgumentError as error:
-            chosen = replace(asked, dtype=None, packed="keep").resolve(node).infos
+            chosen = replace(requested, dtype=None, packed="keep").resolve(node).infos
             raise _all_of(node, chosen, Shard(rank, world_size, strategies), error) from error
     sizes = [sum(map(_bytes_of, one.infos, one.dtypes, one.parts)) for one in requests]
-    copied = () if beside is None else tuple(file.name for file in beside)
-    return node, asked, ReshardPlan(tuple(folders), tuple(sizes), dict(_splits(requests)), copied), beside
+    copied = () if extra is None else tuple(file.name for file in extra)
+    return node, requested, ReshardPlan(tuple(folders), tuple(sizes), dict(_splits(requests)), copied), extra
 
 
-def _in_layout(node: WeightsNode, layout: str, asked: LoadRequest) -> tuple[WeightsNode, LoadRequest]:
+def _in_layout(node: WeightsNode, layout: str, requested: LoadRequest) -> tuple[WeightsNode, LoadRequest]:
     """Return the weights that are asked for, by their names in the files, in the layout of a library."""
-    if asked.select is None or isinstance(node, GGUFWeights):
-        return renamed(node, layout), replace(asked, rename=None)
+    if requested.select is None or isinstance(node, GGUFWeights):
+        return renamed(node, layout), replace(requested, rename=None)
     names = [info.name for info in infos(node)]
-    others = set(names) - set(selected(names, asked.select))
-    return converted(node, layout, None, others), replace(asked, rename=None, select=lambda name: name not in others)
+    others = set(names) - set(selected(names, requested.select))
+    return converted(node, layout, None, others), replace(
+        requested, rename=None, select=lambda name: name not in others
+    )
 
 
 def _all_of(node: WeightsNode, chosen: Sequence[WeightInfo], shard: Shard, error: ArgumentError) -> ArgumentError:
@@ -317,7 +319,7 @@ def _all_of(node: WeightsNode, chosen: Sequence[WeightInfo], shard: Shard, error
         except ArgumentError as one:
             if one.tensor is None:  # the error is not about a weight
                 return error
-            names_by_reason.setdefault(_reason(one), []).append(f"'{shown(info.name)}'")
+            names_by_reason.setdefault(_reason(one), []).append(f"'{escape(info.name)}'")
     number = sum(map(len, names_by_reason.values()))
     if number < 2:
         return error
@@ -342,10 +344,10 @@ def _reason(error: ArgumentError) -> str:
     return text
 
 
-def _bytes_of(info: WeightInfo, dtype: DType | None, part: Cut | None) -> int:
+def _bytes_of(info: WeightInfo, dtype: DType | None, part: ShardBox | None) -> int:
     if part is not None and len(part) > 1:
         raise ArgumentError(
-            f"weight '{shown(info.name)}' is cut along several axes, but the files of ranks have parts cut along one "
+            f"weight '{escape(info.name)}' is cut along several axes, but the files of ranks have parts cut along one "
             "axis; save each rank's part with weights.save(shard=)",
             rule="argument.strategy",
         )
@@ -363,7 +365,7 @@ def _splits(ranks: list[ResolvedRequest]) -> Iterable[tuple[str, Split]]:
         yield name, (tuple(whole), axis, () if axis is None else tuple(shape_of(part, whole)[axis] for part in parts))
 
 
-def _beside(node: WeightsNode, checkpoint: Checkpoint) -> list[Path]:
+def _companions(node: WeightsNode, checkpoint: Checkpoint) -> list[Path]:
     """Return the model's files in the folder of its weights; none if that is on another machine."""
     files = [Path(file) for file in dict.fromkeys(info.file for info in infos(node)) if os.path.isfile(file)]
     if not files:
@@ -374,7 +376,7 @@ def _beside(node: WeightsNode, checkpoint: Checkpoint) -> list[Path]:
         alone = os.path.isfile(checkpoint) and not os.fspath(checkpoint).endswith(".index.json")
     else:
         alone = any(file.suffix in _WEIGHTS and file not in files for file in there)
-    to_copy = _KNOWN if alone else _BESIDE
+    to_copy = _KNOWN if alone else _COMPANIONS
 
     def fits(name: str, patterns: tuple[str, ...]) -> bool:
         return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
@@ -419,7 +421,7 @@ def _rename(given: list[str]) -> dict[str, str] | str | None:
     layouts = [one for one in given if "=" not in one]
     if len(layouts) + bool(pairs) > 1:
         raise ArgumentError(
-            f"--rename: {shown(layouts[0])} is a layout, and allows no other; convert takes more",
+            f"--rename: {escape(layouts[0])} is a layout, and allows no other; convert takes more",
             rule="argument.conflict",
         )
     return layouts[0] if layouts else pairs or None

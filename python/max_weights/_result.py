@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from max_weights._core import shown
+from max_weights._core import escape
 from max_weights._finding import Finding
 from max_weights._html import bad, count, table, view
 from max_weights.errors import ArgumentError, VerificationError
@@ -126,7 +126,7 @@ class Result:
             "where": [one.place for one in self.findings],
             "finding": [one.message for one in self.findings],
             "rule": [" ".join(filter(None, (one.code, one.rule))) for one in self.findings],
-            "evidence": [one.evidence and shown(one.evidence) for one in self.findings],
+            "evidence": [one.evidence and escape(one.evidence) for one in self.findings],
         }
         columns = {head: cells for head, cells in columns.items() if any(cells)}
         rows = zip(*columns.values(), strict=True)

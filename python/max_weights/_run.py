@@ -19,9 +19,9 @@ _USAGE = "usage: python -m max_weights run (script.py | -m module) [arguments of
 def main(arguments: list[str]) -> int:
     """Patch, and run the named program as `__main__`. Return 0, or 2 if no program is named."""
     if not arguments or arguments[0] in ("-h", "--help") or arguments == ["-m"]:
-        asked = arguments[:1] in (["-h"], ["--help"])
-        print(_USAGE, file=sys.stdout if asked else sys.stderr)
-        return 0 if asked else 2
+        requested = arguments[:1] in (["-h"], ["--help"])
+        print(_USAGE, file=sys.stdout if requested else sys.stderr)
+        return 0 if requested else 2
     os.environ["MAX_WEIGHTS_PATCH"] = "1"  # for the processes that it starts
     patch()
     is_module = arguments[0] == "-m"

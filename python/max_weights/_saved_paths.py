@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path, PosixPath, WindowsPath
 from typing import Literal, TypeAlias
 
-from max_weights._core import check_apart, check_safetensors_name, place_file, shown
+from max_weights._core import check_safetensors_name, check_separately, escape, place_file
 from max_weights.errors import ArgumentError
 
 __all__ = ["Form", "folder_path", "form_of", "paths_of", "place_text", "safetensors_path"]
@@ -64,11 +64,11 @@ def place_text(path: str | os.PathLike[str], text: str, read: Iterable[str | os.
         target.write_text(text, encoding="utf-8")
         return
     if target.is_file():
-        check_apart([target], [file for file in read if os.path.isfile(file)])
+        check_separately([target], [file for file in read if os.path.isfile(file)])
         with target.open("rb") as there:
             if b"\0" in there.read(4096):
                 raise ArgumentError(
-                    f"'{shown(os.fsdecode(path))}': the existing file is not text, and would be lost: write to "
+                    f"'{escape(os.fsdecode(path))}': the existing file is not text, and would be lost: write to "
                     "another path",
                     rule="argument.path",
                 )
@@ -82,5 +82,5 @@ def folder_path(path: str | os.PathLike[str], name: str) -> str:
         suffix = given.lower().rpartition(".")[2] if "." in given else ""
         is_folder = given is text and (suffix == "gguf" or os.path.isdir(text))  # a model's folder may have such a name
         if suffix in _SUFFIXES and not is_folder:
-            raise ArgumentError(f"'{shown(given)}': this is {whose}: give it without .{suffix}", rule="argument.path")
+            raise ArgumentError(f"'{escape(given)}': this is {whose}: give it without .{suffix}", rule="argument.path")
     return text

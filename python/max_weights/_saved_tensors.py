@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from max_weights import _core
 from max_weights._buffer import Buffer
-from max_weights._core import infos, printable, shown
+from max_weights._core import escape, infos, printable
 from max_weights._dtype import DType
 from max_weights._quantization import QuantizationEncoding
-from max_weights._renaming import left_out
+from max_weights._renaming import excluded
 from max_weights._weight_data import WeightData
 from max_weights.errors import ArgumentError
 
@@ -43,7 +43,7 @@ UNPACK = (
 
 def computed_names(node: WeightsNode) -> set[str]:
     """Return the names, in a tree with Hugging Face's names, that only llama.cpp has: it computes these tensors."""
-    return set() if node._scheme is None else set(left_out(info.name for info in infos(node)))
+    return set() if node._scheme is None else set(excluded(info.name for info in infos(node)))
 
 
 def check_whole(node: WeightsNode, path: str) -> None:
@@ -137,8 +137,8 @@ def buffer_of(name: str, tensor: object) -> Buffer:
         except ArgumentError:
             raise
         except (RuntimeError, ValueError) as error:
-            raise ArgumentError(f"tensor '{shown(name)}': {error}", rule="argument.tensor") from None
-    return Buffer.of(tensor, f"tensor '{shown(name)}'")
+            raise ArgumentError(f"tensor '{escape(name)}': {error}", rule="argument.tensor") from None
+    return Buffer.of(tensor, f"tensor '{escape(name)}'")
 
 
 def _plain(name: str, tensor: torch.Tensor) -> torch.Tensor:
@@ -156,7 +156,7 @@ def _plain(name: str, tensor: torch.Tensor) -> torch.Tensor:
             "spread over several processes; call save_sharded on all of them, or save what full_tensor() returns",
         ),
     ):
-        require(not refused, f"tensor '{shown(name)}': it is {what}")
+        require(not refused, f"tensor '{escape(name)}': it is {what}")
     DType.from_torch(tensor.dtype)  # a ValueError for a dtype that only torch has
     return tensor.resolve_conj().resolve_neg()
 
@@ -174,7 +174,7 @@ def metadata_of(metadata: Mapping[str, str] | None) -> dict[str, str]:
 
 def quoted(names: list[str]) -> str:
     """Return the first few names, to begin a sentence with."""
-    quoted = [f"'{shown(name)}'" for name in names[:5]]
+    quoted = [f"'{escape(name)}'" for name in names[:5]]
     more = f" and {len(names) - 5} more" if len(names) > 5 else ""
     return f"{', '.join(quoted)}{more} {'is' if len(names) == 1 else 'are'}"
 

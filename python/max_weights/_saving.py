@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from max_weights import _core
 from max_weights._checkpoints import opened
-from max_weights._core import RangeSource, shown
+from max_weights._core import RangeSource, escape
 from max_weights._group_options import refuse_group_options
 from max_weights._load_request import LoadRequest, holds_floats
 from max_weights._progress import progress_of
@@ -111,7 +111,7 @@ class _Options:
         """Return the options that were given."""
         for name in given:
             if name not in SaveOptions.__optional_keys__:
-                raise TypeError(f"{verb}() got an unexpected keyword argument '{shown(name)}'")
+                raise TypeError(f"{verb}() got an unexpected keyword argument '{escape(name)}'")
         return cls(**given)
 
     def given(self, names: Iterable[str]) -> list[str]:
@@ -384,7 +384,7 @@ def _save_tree(
     for info, to in zip(request.infos, request.dtypes, strict=True):
         require(
             to is None or to.is_float() or not holds_floats(info),
-            f"weight '{shown(info.name)}' holds floats, which would lose their fractions as {to and to.name}: give a "
+            f"weight '{escape(info.name)}' holds floats, which would lose their fractions as {to and to.name}: give a "
             "dtype of floats, or convert them with astype() and call save_file",
         )
     check_names(request.new_names)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from max_weights import _core
 from max_weights._checkpoints import tree_of
-from max_weights._core import infos, shown
+from max_weights._core import escape, infos
 from max_weights._dtype import DType
 from max_weights._quantization import QuantizationEncoding
 from max_weights._quantized_weights import stored_weights
@@ -59,7 +59,7 @@ def write_gguf(
     suffix = file.lower().rpartition(".")[2]
     if suffix in _OTHERS:
         raise ArgumentError(
-            f"'{shown(file)}': a file with this name is a {_OTHERS[suffix]} file, but this writes GGUF; "
+            f"'{escape(file)}': a file with this name is a {_OTHERS[suffix]} file, but this writes GGUF; "
             f"{'call save_file, or ' if suffix == 'safetensors' else ''}name the file .gguf",
             rule="argument.path",
         )
@@ -156,7 +156,7 @@ def _typed(key: str, value: object) -> tuple[str, object]:
             struct.pack("<f", value)
         except OverflowError:
             raise ArgumentError(
-                f"metadata '{shown(key)}': {value!r} is too large for a 32-bit float; give np.float64({value!r})",
+                f"metadata '{escape(key)}': {value!r} is too large for a 32-bit float; give np.float64({value!r})",
                 rule="argument.metadata",
             ) from None
         return "f32", value
@@ -171,8 +171,8 @@ def _typed(key: str, value: object) -> tuple[str, object]:
     elif isinstance(value, (list, tuple)):
         return "arr:str", value
     raise ArgumentError(
-        f"metadata '{shown(key)}': a GGUF file can hold strings, bools, numbers and arrays of one of these, not "
-        f"{shown(repr(value))}",
+        f"metadata '{escape(key)}': a GGUF file can hold strings, bools, numbers and arrays of one of these, not "
+        f"{escape(repr(value))}",
         rule="argument.metadata",
     )
 

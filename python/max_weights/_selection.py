@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable
 from fnmatch import fnmatchcase
 from typing import Protocol, runtime_checkable
 
-from max_weights._core import near_names, shown
+from max_weights._core import escape, near_names
 from max_weights.errors import ArgumentError, WeightNotFoundError
 
 __all__ = ["Chooser", "Pattern", "Select", "fits", "not_found", "require_effect", "selected"]
@@ -70,9 +70,9 @@ def fits(pattern: Pattern) -> Callable[[str], bool]:
 def not_found(name: str, names: list[str], asker: str) -> WeightNotFoundError:
     """Return the error for an unknown name, with similar ones."""
     (near,) = near_names(names, [name])
-    quoted = " or ".join(f"'{shown(one)}'" for one in near)
+    quoted = " or ".join(f"'{escape(one)}'" for one in near)
     suggestion = f"; did you mean {quoted}?" if near else ""
-    error = WeightNotFoundError(f"{asker} '{shown(name)}', and there is no such weight{suggestion}")
+    error = WeightNotFoundError(f"{asker} '{escape(name)}', and there is no such weight{suggestion}")
     error.tensor = name
     return error
 

@@ -126,11 +126,11 @@ def run_tasks(engine: Engine, command: Sequence[str], tasks: int) -> TasksResult
         mapped = engine.map(function, numbers)
         gather = getattr(engine, "gather", None)
         results = list(mapped if gather is None else gather(list(mapped)))
-    for number, (status, printed, said) in zip(numbers, results, strict=True):
+    for number, (status, printed, declared) in zip(numbers, results, strict=True):
         is_report = name == "convert" or _is_report(printed)
         if status not in (_FINDINGS if name in _CHECKS else {0}) or not is_report:
-            said = (said or printed).strip()[-2000:]
-            raise WeightsError(f"task {number}/{tasks} ended with status {status}: {said}", rule="task.failed")
+            declared = (declared or printed).strip()[-2000:]
+            raise WeightsError(f"task {number}/{tasks} ended with status {status}: {declared}", rule="task.failed")
     outputs = [printed for _, printed, _ in results]
     if name == "convert":
         return TasksResult(0, None, outputs)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from torch.distributed.tensor import DTensor
 
     from max_weights._core import WeightInfo
-    from max_weights.sharding._by_name import Cut
+    from max_weights.sharding._by_name import ShardBox
 
 # fmt: off
 __all__ = [
@@ -55,7 +55,7 @@ class Transaction:
             raise ArgumentError(f"undo must be True or False, not {undo!r}", rule="argument.number")
         self._keeps, self._changed = undo, False
         self._undo: list[Callable[[], object]] = []
-        self._room = _IN_MEMORY
+        self._space = _IN_MEMORY
         self._file: IO[bytes] | None = None
 
     def __enter__(self) -> Self:
@@ -100,8 +100,8 @@ class Transaction:
         size, is_plain = tensor.nbytes, not (tensor.is_conj() or tensor.is_neg())
         if tensor.device.type != "cpu" and size <= _free_on(tensor.device) // 2:
             return functools.partial(tensor.copy_, tensor.clone())
-        if size <= self._room or not is_plain:
-            self._room -= size
+        if size <= self._space or not is_plain:
+            self._space -= size
             return functools.partial(tensor.copy_, _copied(tensor))
         try:
             if self._file is None:
@@ -186,7 +186,7 @@ class Box:
         """The number of elements."""
         return math.prod(self.shape)
 
-    def cut(self, whole: Sequence[int]) -> Cut | None:
+    def cut(self, whole: Sequence[int]) -> ShardBox | None:
         """Return it in the form of plans: the axes that it does not cover; `None` for a whole tensor of this shape."""
         rows = enumerate(zip(self.axes, whole, strict=True))
         return [(axis, list(own) or [(0, 0)]) for axis, (own, size) in rows if own != ((0, size),)] or None

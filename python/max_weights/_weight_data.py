@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from max_weights._core import shown
+from max_weights._core import escape
 from max_weights._devices import NoData, is_virtual_device_mode
 from max_weights._dim import DimLike
 from max_weights._dtype import DType, DTypeLike
@@ -85,7 +85,7 @@ class WeightData:
     def nbytes(self) -> int:
         """The number of bytes of the elements. ValueError if a dimension is symbolic."""
         if not self.shape.is_static:
-            raise ValueError(f"weight '{shown(self.name)}' has the symbolic shape {listed(self.shape)}, and no size")
+            raise ValueError(f"weight '{escape(self.name)}' has the symbolic shape {listed(self.shape)}, and no size")
         return -(-self.dtype.size_in_bits * math.prod(self.shape.static_dims) // 8)
 
     @classmethod
@@ -165,7 +165,7 @@ class WeightData:
         encoding = self.quantization_encoding
         if encoding is not None and encoding.is_gguf:
             error = ArgumentError(
-                f"'{shown(self.name)}' ({encoding.name}) is packed in blocks: decode it with astype('bfloat16'), or "
+                f"'{escape(self.name)}' ({encoding.name}) is packed in blocks: decode it with astype('bfloat16'), or "
                 "load it with packed='decode'; to_buffer() has the bytes of the blocks",
                 rule="argument.packed",
             )
@@ -187,7 +187,7 @@ class WeightData:
 
         data: Any = self.data
         if not isinstance(data, Buffer):
-            data = self.data = Buffer.of(data, f"the data of weight '{shown(self.name)}'")
+            data = self.data = Buffer.of(data, f"the data of weight '{escape(self.name)}'")
         buffer: Buffer = data
         return buffer
 
@@ -276,12 +276,12 @@ class WeightData:
         ]
         # Packed blocks are bytes that mean nothing to a reader.
         values = values_html(self.to_buffer()) if encoding is None and (is_buffer or _is_numpy(data)) else ""
-        return view(shown(self.name), f"{self.dtype.name} {listed(self.shape)}", properties(facts), values)
+        return view(escape(self.name), f"{self.dtype.name} {listed(self.shape)}", properties(facts), values)
 
     def __repr__(self) -> str:
         encoding = "" if self.quantization_encoding is None else f", {self.quantization_encoding}"
         size = _readable(self.nbytes) if self.shape.is_static else "size not known"
-        return f"WeightData('{shown(self.name)}', {self.dtype!s}, {listed(self.shape)}{encoding}, {size})"
+        return f"WeightData('{escape(self.name)}', {self.dtype!s}, {listed(self.shape)}{encoding}, {size})"
 
 
 def _readable(size: float) -> str:

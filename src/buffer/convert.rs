@@ -22,7 +22,7 @@ impl Buffer {
             return Ok(self.clone());
         }
         if let Some(memory) = self.storage.device_memory() {
-            return self.astype_there(memory, dtype, saturate);
+            return self.astype_on_device(memory, dtype, saturate);
         }
         Self::filled(dtype, &self.shape, |out| self.cast_into(dtype, out, saturate, interrupt))
     }
@@ -48,8 +48,8 @@ impl Buffer {
         let options = CastOptions { saturate, stream };
         let parts = parts(self.elements(), per_part(self.dtype, dtype), dtype.bits(), out);
         let multiple = whole_bytes(self.dtype, dtype);
-        WORKERS.each(parts, interrupt, |(range, out), go_on| {
-            self.convert_elements(range, multiple, out, go_on, |bytes, out| {
+        WORKERS.each(parts, interrupt, |(range, out), cancel| {
+            self.convert_elements(range, multiple, out, cancel, |bytes, out| {
                 Ok(cast(self.dtype, dtype, bytes, out, options)?)
             })
         })
@@ -77,7 +77,7 @@ pub fn dequantize(
     }
     quant::require_target(encoding, dtype)?;
     if let (Some(memory), None) = (blocks.storage.device_memory(), &out) {
-        return blocks.dequantize_there(memory, encoding, count, dtype, shape);
+        return blocks.dequantize_on_device(memory, encoding, count, dtype, shape);
     }
     let bytes = match blocks.dtype.bits() {
         8 => blocks.clone(),
@@ -86,9 +86,9 @@ pub fn dequantize(
     let fill = |out: &mut [u8]| {
         let (block_bits, stream) = (elements * dtype.bits(), out.len() >= STREAM_FROM);
         let parts = parts(count, (PART * 8 / block_bits).max(1), block_bits, out);
-        WORKERS.each(parts, interrupt, |(range, out), go_on| {
+        WORKERS.each(parts, interrupt, |(range, out), cancel| {
             let range = range.start * bytes_per_block..range.end * bytes_per_block;
-            bytes.convert_elements(range, bytes_per_block, out, go_on, |bytes, out| {
+            bytes.convert_elements(range, bytes_per_block, out, cancel, |bytes, out| {
                 Ok(quant::dequantize(encoding, bytes, dtype, out, stream)?)
             })
         })
@@ -116,9 +116,9 @@ pub fn quantize(values: &Buffer, encoding: Encoding, interrupt: Interrupt<'_>) -
     }
     Buffer::filled(DType::UInt8, &shape, |out| {
         let parts = parts(values.elements() / elements, (PART / (elements * 4)).max(1), bytes_per_block * 8, out);
-        WORKERS.each(parts, interrupt, |(range, out), go_on| {
+        WORKERS.each(parts, interrupt, |(range, out), cancel| {
             let range = range.start * elements..range.end * elements;
-            values.convert_elements(range, elements, out, go_on, |bytes, out| {
+            values.convert_elements(range, elements, out, cancel, |bytes, out| {
                 let (words, _) = bytes.as_chunks::<4>();
                 let values: Vec<f32> = words.iter().map(|word| f32::from_ne_bytes(*word)).collect();
                 Ok(quant::quantize(encoding, &values, out)?)
@@ -156,7 +156,7 @@ pub fn scale_blocks(
         )));
     }
     if out.is_none()
-        && let Some(made) = data.scale_blocks_there(scales, (rows, cols), block, dtype, saturate)?
+        && let Some(made) = data.scale_blocks_on_device(scales, (rows, cols), block, dtype, saturate)?
     {
         return Ok(made);
     }
@@ -185,10 +185,10 @@ pub fn scale_blocks(
             return Ok(());
         }
         let parts = memory::parts(out, ranges.clone().map(|(_, range)| range.len() * out_row_bytes));
-        WORKERS.each(ranges.zip(parts).collect(), interrupt, |((matrix, range), out), go_on| {
+        WORKERS.each(ranges.zip(parts).collect(), interrupt, |((matrix, range), out), cancel| {
             let mut stripe = matrix * expected.1 + range.start / block.0;
             let elements = (matrix * rows + range.start) * cols..(matrix * rows + range.end) * cols;
-            data.convert_elements(elements, block_rows * cols, out, go_on, |bytes, out| {
+            data.convert_elements(elements, block_rows * cols, out, cancel, |bytes, out| {
                 let rows = bytes.len() / row_bytes;
                 let stripes = rows.div_ceil(block.0);
                 let scaled = BlockScaled {

@@ -105,7 +105,7 @@ impl Buffer {
     pub fn copy(&self, interrupt: Interrupt<'_>) -> Result<Self> {
         Self::filled(self.dtype, &self.shape, |out| {
             let parts = parts(self.elements(), per_part(self.dtype, self.dtype), self.dtype.bits(), out);
-            WORKERS.each(parts, interrupt, |(range, out), go_on| self.read_elements(range, out, go_on))
+            WORKERS.each(parts, interrupt, |(range, out), cancel| self.read_elements(range, out, cancel))
         })
     }
 }

@@ -6,7 +6,7 @@ use super::{Buffer, checked_size};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::memory::{self, Exclusive};
-use crate::quant::{Groups, Layout, dequantize_group_rows};
+use crate::quant::{CodeLayout, Groups, dequantize_group_rows};
 use crate::workers::{Interrupt, WORKERS};
 
 /// Parts are a multiple of this many rows: the columns of packed matrices are read in whole cache lines, and more.
@@ -16,7 +16,7 @@ const ROWS: usize = 256;
 #[derive(Debug, Clone, Copy)]
 pub struct PackedGroups<'a> {
     /// How the codes are packed.
-    pub layout: Layout,
+    pub layout: CodeLayout,
     /// Bits of a code.
     pub bits: u32,
     /// Rows (outputs) and columns (inputs) of the result.
@@ -105,12 +105,12 @@ impl PackedGroups<'_> {
     fn groups(&self) -> Result<usize> {
         let [rows, _] = self.shape;
         let groups = match (self.layout, &*self.scales.shape) {
-            (Layout::Rows, [] | [1] | [1, 1]) => Some(1),
-            (Layout::Rows, &[lines, groups]) if lines == rows => Some(groups),
-            (Layout::Gptq | Layout::Awq, &[groups, lines]) if lines == rows => Some(groups),
+            (CodeLayout::Rows, [] | [1] | [1, 1]) => Some(1),
+            (CodeLayout::Rows, &[lines, groups]) if lines == rows => Some(groups),
+            (CodeLayout::Gptq | CodeLayout::Awq, &[groups, lines]) if lines == rows => Some(groups),
             _ => None,
         };
-        let expected = if self.layout == Layout::Rows { "[rows, groups]" } else { "[groups, rows]" };
+        let expected = if self.layout == CodeLayout::Rows { "[rows, groups]" } else { "[groups, rows]" };
         groups.map(|groups| groups as usize).ok_or_else(|| {
             let found = &self.scales.shape;
             Error::Argument(format!("scales have shape {found:?}; for {rows} rows it is {expected}"))
@@ -140,27 +140,27 @@ impl PackedGroups<'_> {
         };
         let is_words = |tensor: &Buffer| matches!(tensor.dtype, DType::Int32 | DType::UInt32);
         let fits = match (self.layout, &*self.packed.shape) {
-            (Layout::Rows, &[lines, _]) => lines == rows,
-            (Layout::Gptq, &[_, across]) => across == rows,
-            (Layout::Awq, &[lines, across]) => lines == cols && across == rows / 8,
+            (CodeLayout::Rows, &[lines, _]) => lines == rows,
+            (CodeLayout::Gptq, &[_, across]) => across == rows,
+            (CodeLayout::Awq, &[lines, across]) => lines == cols && across == rows / 8,
             _ => false,
         };
         if !fits || !is_words(self.packed) {
             let expected = match self.layout {
-                Layout::Rows => format!("int32 of shape [{rows}, words]"),
-                Layout::Gptq => format!("int32 of shape [words, {rows}]"),
-                Layout::Awq => format!("int32 of shape [{cols}, {}]", rows / 8),
+                CodeLayout::Rows => format!("int32 of shape [{rows}, words]"),
+                CodeLayout::Gptq => format!("int32 of shape [words, {rows}]"),
+                CodeLayout::Awq => format!("int32 of shape [{cols}, {}]", rows / 8),
             };
             return wrong("packed", self.packed, &expected);
         }
         if let Some(points) = self.zero_points {
             let fits = match (self.layout, &*points.shape) {
-                (Layout::Rows, &[_, across]) => across == groups,
-                (Layout::Gptq | Layout::Awq, &[lines, _]) => lines == groups,
+                (CodeLayout::Rows, &[_, across]) => across == groups,
+                (CodeLayout::Gptq | CodeLayout::Awq, &[lines, _]) => lines == groups,
                 _ => false,
             };
             if !fits || !is_words(points) {
-                let expected = if self.layout == Layout::Rows { "[words, groups]" } else { "[groups, words]" };
+                let expected = if self.layout == CodeLayout::Rows { "[words, groups]" } else { "[groups, words]" };
                 return wrong("zero_points", points, &format!("int32 of shape {expected} for {groups} groups"));
             }
         }

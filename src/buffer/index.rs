@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 
 /// One part of an index expression.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Index {
+pub enum IndexPart {
     /// An element of an axis, which disappears; counts from the end where negative.
     At(i64),
     /// `start:stop:step`, `None` where left out.
@@ -25,9 +25,9 @@ pub enum Index {
 
 impl Buffer {
     /// The view that `expression` selects, as `ndarray.__getitem__` does with basic indices.
-    pub fn index(&self, expression: &[Index]) -> Result<Self> {
+    pub fn index(&self, expression: &[IndexPart]) -> Result<Self> {
         let item = self.dtype.bytes().ok_or_else(|| packed(self.dtype, "indexing"))? as i64;
-        let Selection { first, shape, strides } = Selection::new(&self.shape, &self.strides, expression)?;
+        let IndexSelection { first, shape, strides } = IndexSelection::new(&self.shape, &self.strides, expression)?;
         let offset = (self.offset as i64 + first * item) as usize;
         let storage = self.storage.clone();
         Ok(Self { storage, offset, dtype: self.dtype, shape: shape.into(), strides: strides.into() })
@@ -35,7 +35,7 @@ impl Buffer {
 }
 
 /// The selection of an index expression from an array, in elements. The array need not be in memory.
-pub(crate) struct Selection {
+pub(crate) struct IndexSelection {
     /// The distance from the first element of the array; 0 for an empty selection.
     pub(crate) first: i64,
     pub(crate) shape: Vec<i64>,
@@ -44,7 +44,7 @@ pub(crate) struct Selection {
 
 /// How an index expression treats one axis of an array, or a new axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Axis {
+pub(crate) enum IndexAxis {
     /// One element is taken, and the axis disappears.
     At(i64),
     /// `len` elements from `begin` on, in steps that may be negative.
@@ -53,7 +53,7 @@ pub(crate) enum Axis {
     New,
 }
 
-impl Axis {
+impl IndexAxis {
     /// The length of the axis of the result.
     pub(crate) fn len(&self) -> Option<i64> {
         match *self {
@@ -65,9 +65,9 @@ impl Axis {
 }
 
 /// How an expression treats each axis of an array of this shape, in order.
-pub(crate) fn axes(dims: &[i64], expression: &[Index]) -> Result<Vec<Axis>> {
-    let given = expression.iter().filter(|part| matches!(part, Index::At(_) | Index::Slice { .. })).count();
-    let ellipses = expression.iter().filter(|part| matches!(part, Index::Ellipsis)).count();
+pub(crate) fn axes(dims: &[i64], expression: &[IndexPart]) -> Result<Vec<IndexAxis>> {
+    let given = expression.iter().filter(|part| matches!(part, IndexPart::At(_) | IndexPart::Slice { .. })).count();
+    let ellipses = expression.iter().filter(|part| matches!(part, IndexPart::Ellipsis)).count();
     if ellipses > 1 {
         return Err(Error::Index("an index can only have a single ellipsis ('...')".into()));
     }
@@ -78,44 +78,44 @@ pub(crate) fn axes(dims: &[i64], expression: &[Index]) -> Result<Vec<Axis>> {
         )));
     }
     let (mut axis, mut axes) = (0, Vec::with_capacity(expression.len().max(rank)));
-    let whole = |dims: &[i64], axes: &mut Vec<Axis>| {
-        axes.extend(dims.iter().map(|&len| Axis::Range { begin: 0, len, step: 1 }));
+    let whole = |dims: &[i64], axes: &mut Vec<IndexAxis>| {
+        axes.extend(dims.iter().map(|&len| IndexAxis::Range { begin: 0, len, step: 1 }));
     };
     for part in expression {
         match *part {
-            Index::At(at) => {
+            IndexPart::At(at) => {
                 let dim = dims[axis];
                 let element = if at < 0 { at.saturating_add(dim) } else { at };
                 if !(0..dim).contains(&element) {
                     return Err(Error::Index(format!("index {at} is out of bounds for axis {axis} with size {dim}")));
                 }
-                axes.push(Axis::At(element));
+                axes.push(IndexAxis::At(element));
                 axis += 1;
             }
-            Index::Slice { start, stop, step } => {
+            IndexPart::Slice { start, stop, step } => {
                 let (begin, len) = resolve(start, stop, step, dims[axis])?;
-                axes.push(Axis::Range { begin, len, step });
+                axes.push(IndexAxis::Range { begin, len, step });
                 axis += 1;
             }
-            Index::Ellipsis => {
+            IndexPart::Ellipsis => {
                 whole(&dims[axis..axis + rank - given], &mut axes);
                 axis += rank - given;
             }
-            Index::NewAxis => axes.push(Axis::New),
+            IndexPart::NewAxis => axes.push(IndexAxis::New),
         }
     }
     whole(&dims[axis..], &mut axes);
     Ok(axes)
 }
 
-impl Selection {
+impl IndexSelection {
     /// Of an array of this shape and these strides.
-    pub(crate) fn new(dims: &[i64], steps: &[i64], expression: &[Index]) -> Result<Self> {
+    pub(crate) fn new(dims: &[i64], steps: &[i64], expression: &[IndexPart]) -> Result<Self> {
         Ok(Self::of_axes(&axes(dims, expression)?, steps))
     }
 
     /// Of an array of these strides.
-    pub(crate) fn of_axes(axes: &[Axis], steps: &[i64]) -> Self {
+    pub(crate) fn of_axes(axes: &[IndexAxis], steps: &[i64]) -> Self {
         let mut first = 0i64;
         let (mut shape, mut strides) = (Vec::with_capacity(axes.len()), Vec::with_capacity(axes.len()));
         let mut steps = steps.iter().copied();
@@ -123,16 +123,16 @@ impl Selection {
             shape.extend(axis.len());
             match *axis {
                 // It wraps only if another axis is empty.
-                Axis::At(element) => {
+                IndexAxis::At(element) => {
                     first = first.wrapping_add(element.wrapping_mul(steps.next().unwrap_or_default()));
                 }
-                Axis::Range { begin, len, step } => {
+                IndexAxis::Range { begin, len, step } => {
                     let stride = steps.next().unwrap_or_default();
                     first = first.wrapping_add(if len == 0 { 0 } else { begin.wrapping_mul(stride) });
                     // The stride of a single element is never used, and a huge one would overflow in bytes.
                     strides.push(stride.saturating_mul(if len > 1 { step } else { 1 }));
                 }
-                Axis::New => strides.push(0),
+                IndexAxis::New => strides.push(0),
             }
         }
         if shape.contains(&0) {
@@ -177,24 +177,25 @@ mod tests {
         buffer.copy(&crate::workers::uninterrupted).expect("memory").bytes().expect("contiguous").to_vec()
     }
 
-    const ALL: Index = Index::Slice { start: None, stop: None, step: 1 };
+    const ALL: IndexPart = IndexPart::Slice { start: None, stop: None, step: 1 };
 
     #[test]
     fn integers_drop_axes_and_count_from_the_end() {
         let buffer = counted(&[3, 4]);
-        let row = buffer.index(&[Index::At(-1)]).expect("inside");
+        let row = buffer.index(&[IndexPart::At(-1)]).expect("inside");
         assert_eq!((row.shape(), values(&row)), (&[4i64][..], vec![8, 9, 10, 11]));
-        let element = buffer.index(&[Index::At(1), Index::At(2)]).expect("inside");
+        let element = buffer.index(&[IndexPart::At(1), IndexPart::At(2)]).expect("inside");
         assert_eq!((element.shape(), values(&element)), (&[][..], vec![6]));
-        assert!(buffer.index(&[Index::At(3)]).is_err());
-        assert!(buffer.index(&[Index::At(-4)]).is_err());
-        assert!(buffer.index(&[Index::At(i64::MIN)]).is_err());
+        assert!(buffer.index(&[IndexPart::At(3)]).is_err());
+        assert!(buffer.index(&[IndexPart::At(-4)]).is_err());
+        assert!(buffer.index(&[IndexPart::At(i64::MIN)]).is_err());
     }
 
     #[test]
     fn slices_clamp_and_run_backwards() {
         let buffer = counted(&[5]);
-        let slice = |start, stop, step| values(&buffer.index(&[Index::Slice { start, stop, step }]).expect("a slice"));
+        let slice =
+            |start, stop, step| values(&buffer.index(&[IndexPart::Slice { start, stop, step }]).expect("a slice"));
         assert_eq!(slice(Some(1), Some(100), 2), [1, 3]);
         assert_eq!(slice(None, None, -2), [4, 2, 0]);
         assert_eq!(slice(Some(-100), Some(2), 1), [0, 1]);
@@ -205,7 +206,7 @@ mod tests {
 
     #[test]
     fn a_huge_step_leaves_a_stride_that_other_libraries_take() {
-        let step = Index::Slice { start: None, stop: None, step: 1 << 62 };
+        let step = IndexPart::Slice { start: None, stop: None, step: 1 << 62 };
         let first = counted(&[2, 3]).index(&[ALL, step]).expect("a slice");
         assert_eq!((first.shape(), first.strides(), values(&first)), (&[2i64, 1][..], &[3i64, 1][..], vec![0, 3]));
     }
@@ -213,12 +214,12 @@ mod tests {
     #[test]
     fn columns_ellipsis_and_new_axes() {
         let buffer = counted(&[2, 3, 2]);
-        let last = buffer.index(&[Index::Ellipsis, Index::At(1)]).expect("inside");
+        let last = buffer.index(&[IndexPart::Ellipsis, IndexPart::At(1)]).expect("inside");
         assert_eq!((last.shape(), values(&last)), (&[2i64, 3][..], vec![1, 3, 5, 7, 9, 11]));
-        let axis = buffer.index(&[Index::NewAxis, ALL, Index::At(0)]).expect("inside");
+        let axis = buffer.index(&[IndexPart::NewAxis, ALL, IndexPart::At(0)]).expect("inside");
         assert_eq!((axis.shape(), values(&axis)), (&[1i64, 2, 2][..], vec![0, 1, 6, 7]));
         assert!(buffer.index(&[ALL, ALL, ALL, ALL]).is_err());
-        assert!(buffer.index(&[Index::Ellipsis, Index::Ellipsis]).is_err());
+        assert!(buffer.index(&[IndexPart::Ellipsis, IndexPart::Ellipsis]).is_err());
     }
 
     #[test]

@@ -5,9 +5,9 @@ mod convert;
 mod elements;
 mod groups;
 mod index;
+mod on_device;
 mod place;
 mod strided;
-mod there;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -16,8 +16,8 @@ pub use codebook::{PackedCodes, dequantize_codebook};
 pub use convert::{dequantize, quantize, scale_blocks};
 pub(crate) use elements::{check_fits, check_out};
 pub use groups::{PackedGroups, dequantize_groups};
-pub use index::Index;
-pub(crate) use index::{Axis, Selection, axes};
+pub use index::IndexPart;
+pub(crate) use index::{IndexAxis, IndexSelection, axes};
 pub(crate) use strided::{Runs, gather_all, gather_some};
 
 use crate::device::Device;
@@ -261,12 +261,13 @@ mod tests {
 
     #[test]
     fn the_device_is_that_of_the_storage_and_what_reads_another_than_the_cpu_is_an_error() {
-        let there = Buffer::contiguous_at(Storage::elsewhere(32), 0, DType::Float32, &[2, 4]).expect("fits");
-        let transposed =
-            there.index(&[Index::Ellipsis, Index::Slice { start: None, stop: None, step: -2 }]).expect("a view");
+        let present = Buffer::contiguous_at(Storage::elsewhere(32), 0, DType::Float32, &[2, 4]).expect("fits");
+        let transposed = present
+            .index(&[IndexPart::Ellipsis, IndexPart::Slice { start: None, stop: None, step: -2 }])
+            .expect("a view");
         let here = Buffer::zeros(DType::Float32, &[2, 4]).expect("memory");
         assert_eq!((here.device(), here.device().to_string()), (Device::Cpu, "cpu:0".into()));
-        for view in [&there, &transposed, &there.view(DType::UInt8, None).expect("contiguous")] {
+        for view in [&present, &transposed, &present.view(DType::UInt8, None).expect("contiguous")] {
             assert_eq!(view.device(), Device::Cuda(7));
             assert!(view.bytes().is_none());
             assert!(matches!(view.copy(&uninterrupted), Err(Error::Device(_))));
@@ -277,7 +278,7 @@ mod tests {
             scale_blocks(data, scales, (1, 1), (DType::Float32, false), None, &uninterrupted).map(drop)
         };
         assert!(scaled(&here, &here).is_ok());
-        assert!(matches!(scaled(&there, &here), Err(Error::Device(_))));
-        assert!(matches!(scaled(&here, &there), Err(Error::Device(_))));
+        assert!(matches!(scaled(&present, &here), Err(Error::Device(_))));
+        assert!(matches!(scaled(&here, &present), Err(Error::Device(_))));
     }
 }

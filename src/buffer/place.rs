@@ -14,20 +14,20 @@ impl Buffer {
     /// This tensor on a device: itself if it is there, otherwise a contiguous copy. A view of a truncated file returns an error.
     pub fn to(&self, device: Device, interrupt: Interrupt<'_>) -> Result<Self> {
         match (self.device(), device) {
-            (here, there) if here == there => Ok(self.clone()),
+            (here, present) if here == present => Ok(self.clone()),
             (Device::Cpu, Device::Cuda(index)) => self.upload(index, interrupt),
             (_, Device::Cpu) => self.download(interrupt),
-            (_, there) => match self.across(there)? {
+            (_, present) => match self.across(present)? {
                 Some(made) => Ok(made),
-                None => self.download(interrupt)?.to(there, interrupt),
+                None => self.download(interrupt)?.to(present, interrupt),
             },
         }
     }
 
     /// A contiguous copy on another device, made without host memory; `None` if the driver refuses.
-    fn across(&self, there: Device) -> Result<Option<Self>> {
+    fn across(&self, present: Device) -> Result<Option<Self>> {
         let Some(memory) = self.storage.device_memory().filter(|_| self.is_contiguous()) else { return Ok(None) };
-        let made = DeviceMemory::new(there.id(), self.size())?;
+        let made = DeviceMemory::new(present.id(), self.size())?;
         if memory.send_to(self.offset, &made).is_err() {
             return Ok(None);
         }
@@ -57,12 +57,12 @@ impl Buffer {
         memory.fill(at, self.size(), interrupt, |start, piece| {
             let count = piece.len() / item;
             let shares = parts(count, SHARE / item, item * 8, piece);
-            WORKERS.each(shares, interrupt, |(range, out), go_on| {
+            WORKERS.each(shares, interrupt, |(range, out), cancel| {
                 let from = start + range.start * item;
                 if self.is_contiguous() {
                     return self.storage.copy_runs(std::iter::once((self.offset + from, out.len())), out);
                 }
-                self.read_elements(from / item..from / item + range.len(), out, go_on)
+                self.read_elements(from / item..from / item + range.len(), out, cancel)
             })
         })
     }

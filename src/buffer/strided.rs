@@ -16,7 +16,7 @@ use crate::workers::Interrupt;
 /// Gaps smaller than this are copied with their neighbours: another range of a guarded copy takes longer than a few more bytes.
 const COPY_ACROSS: usize = 1 << 10;
 /// The same for readahead.
-const READ_ACROSS: usize = ReadCost::DISK.max_gap() as usize;
+const MAX_GAP_BYTES: usize = ReadCost::DISK.max_gap() as usize;
 /// Bytes that are copied under guard at a time, and the most ranges in one copy.
 const COPIED_AT_A_TIME: usize = 256 << 10;
 const RANGES_AT_A_TIME: usize = 256;
@@ -167,7 +167,7 @@ impl Gather<'_> {
 
     /// Adjacent elements form one piece: those along the last axes, and some steps of the axis before them.
     fn pieces(&mut self, axes: &[StridedAxis], from: usize, to: usize) -> Result<()> {
-        let mut piece = Piece { len: self.item, before: 0 };
+        let mut piece = ElementWindow { len: self.item, before: 0 };
         let mut outer = axes.len();
         while let Some(axis) = axes[..outer].last()
             && axis.from.unsigned_abs() <= piece.len + self.from.across()
@@ -203,7 +203,7 @@ impl Gather<'_> {
         &mut self,
         outer: &[StridedAxis],
         inner: &[StridedAxis],
-        piece: Piece,
+        piece: ElementWindow,
         from: usize,
         to: usize,
     ) -> Result<()> {
@@ -239,12 +239,12 @@ impl Gather<'_> {
 
 /// A run of bytes of the storage around an element, `before` of which precede it.
 #[derive(Clone, Copy)]
-struct Piece {
+struct ElementWindow {
     len: usize,
     before: usize,
 }
 
-impl Piece {
+impl ElementWindow {
     fn along(self, axis: &StridedAxis) -> Self {
         let before = if axis.from < 0 { axis.reach() } else { 0 };
         Self { len: self.len + axis.reach(), before: self.before + before }
@@ -297,13 +297,13 @@ pub(super) fn prefetch(buffer: &Buffer, interrupt: Interrupt<'_>) -> Result<()> 
     let (mut axes, item) = axes(buffer);
     axes.retain(|axis| axis.from != 0);
     axes.sort_by_key(|axis| std::cmp::Reverse(axis.from.unsigned_abs()));
-    let mut piece = Piece { len: item, before: 0 };
-    while let Some(axis) = axes.pop_if(|axis| axis.from.unsigned_abs() <= piece.len + READ_ACROSS) {
+    let mut piece = ElementWindow { len: item, before: 0 };
+    while let Some(axis) = axes.pop_if(|axis| axis.from.unsigned_abs() <= piece.len + MAX_GAP_BYTES) {
         piece = piece.along(&axis);
     }
     // Strides of a file may reach the same bytes repeatedly: then the whole range from the first to the last is requested once.
     let pieces = axes.iter().fold(1usize, |pieces, axis| pieces.saturating_mul(axis.count));
-    if pieces > storage.len() / READ_ACROSS + 1 {
+    if pieces > storage.len() / MAX_GAP_BYTES + 1 {
         axes.drain(..).for_each(|axis| piece = piece.along(&axis));
     }
     StridedSteps::new(&axes, buffer.offset(), 0)

@@ -1,7 +1,7 @@
 //! Elements of at most 16 bits: counting how often each code occurs gives all statistics, exactly and in one pass.
 
 use super::histogram::Bins;
-use super::summary::{Number, Statistics, is_integer};
+use super::summary::{ExactNumber, Statistics, is_integer};
 use crate::cast::{CastOptions, cast, elements_per_group, smallest_normal};
 use crate::dtype::DType;
 use crate::error::Result;
@@ -17,7 +17,7 @@ const WORD_TABLES: usize = 2;
 const BYTE_TABLES: usize = 4;
 
 /// What the codes of a tensor reveal.
-pub(super) struct Summary {
+pub(super) struct CodeSummary {
     pub(super) statistics: Statistics,
     /// Floats of at most eight bits that equal the largest or the smallest finite value of their dtype.
     pub(super) saturated: u64,
@@ -85,7 +85,7 @@ impl Codes {
     }
 
     /// A summary of the counts, with `bins` bins; the counts are reset.
-    pub(super) fn summary(&mut self, dtype: DType, bins: usize) -> Result<Summary> {
+    pub(super) fn summary(&mut self, dtype: DType, bins: usize) -> Result<CodeSummary> {
         if let Some(few) = &mut self.few {
             few.sort_unstable();
             let found = summary(dtype, few.chunk_by(u16::eq).map(|same| (same[0], same.len() as u64)), bins);
@@ -174,10 +174,11 @@ fn count_six_bits(table: &mut [u32; 1 << 8], bytes: &[u8]) {
 }
 
 /// The statistics of elements from the counts of their codes.
-fn summary(dtype: DType, codes: impl Iterator<Item = (u16, u64)>, bins: usize) -> Result<Summary> {
+fn summary(dtype: DType, codes: impl Iterator<Item = (u16, u64)>, bins: usize) -> Result<CodeSummary> {
     let (codes, counts): (Vec<u16>, Vec<u64>) = codes.unzip();
     let smallest = smallest_normal(dtype);
-    let exact = |value: f64| if is_integer(dtype) { Number::Integer(value as i128) } else { Number::Float(value) };
+    let exact =
+        |value: f64| if is_integer(dtype) { ExactNumber::Integer(value as i128) } else { ExactNumber::Float(value) };
     let mut found = Statistics { count: counts.iter().sum(), ..Statistics::default() };
     let (largest, mut saturated, mut odd_bools) = (largest(dtype)?, 0, 0);
     let mut values: Vec<(f64, u64)> = Vec::with_capacity(codes.len());
@@ -196,7 +197,7 @@ fn summary(dtype: DType, codes: impl Iterator<Item = (u16, u64)>, bins: usize) -
     }
     let all = || values.iter().map(|(value, _)| *value);
     let (Some(low), Some(high)) = (all().reduce(f64::min), all().reduce(f64::max)) else {
-        return Ok(Summary { statistics: found, saturated, odd_bools });
+        return Ok(CodeSummary { statistics: found, saturated, odd_bools });
     };
     let number: u64 = values.iter().map(|(_, count)| count).sum();
     let average = |of: &dyn Fn(f64) -> f64| {
@@ -217,7 +218,7 @@ fn summary(dtype: DType, codes: impl Iterator<Item = (u16, u64)>, bins: usize) -
         }
     }
     found.bins = bins.labelled(&counts);
-    Ok(Summary { statistics: found, saturated, odd_bools })
+    Ok(CodeSummary { statistics: found, saturated, odd_bools })
 }
 
 /// The values of codes.

@@ -1,7 +1,7 @@
 //! Elements of more than 16 bits as 64-bit numbers, a block at a time.
 
 use super::moments::Moments;
-use super::summary::Number;
+use super::summary::ExactNumber;
 use crate::dtype::DType;
 
 /// Elements of a block: as 64-bit numbers they stay in the L1 cache.
@@ -9,18 +9,18 @@ pub(super) const BLOCK: usize = 2048;
 
 /// What is known of the elements so far.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Seen {
+pub(super) struct SeenElements {
     pub(super) count: u64,
     pub(super) zeros: u64,
     pub(super) subnormals: u64,
     pub(super) nans: u64,
     pub(super) infinities: u64,
     /// The smallest and the largest finite value.
-    pub(super) extremes: Option<(Number, Number)>,
+    pub(super) extremes: Option<(ExactNumber, ExactNumber)>,
     pub(super) moments: Moments,
 }
 
-impl Seen {
+impl SeenElements {
     /// Adds the result for the following elements.
     pub(super) fn join(&mut self, other: Self) {
         self.count += other.count;
@@ -35,21 +35,23 @@ impl Seen {
     }
 
     /// Adds the finite values of a block, which have been counted.
-    pub(super) fn add(&mut self, elements: Elements, values: &[f64]) {
+    pub(super) fn add(&mut self, elements: WideElements, values: &[f64]) {
         self.moments.join(Moments::of(values));
         if !elements.is_integer() && !values.is_empty() {
             let (low, high) = extremes(values);
-            self.reach(Number::Float(low), Number::Float(high));
+            self.reach(ExactNumber::Float(low), ExactNumber::Float(high));
         }
     }
 
-    fn reach(&mut self, low: Number, high: Number) {
+    fn reach(&mut self, low: ExactNumber, high: ExactNumber) {
         self.extremes = Some(match (self.extremes, low, high) {
-            (Some((Number::Integer(a), Number::Integer(b))), Number::Integer(low), Number::Integer(high)) => {
-                (Number::Integer(a.min(low)), Number::Integer(b.max(high)))
-            }
+            (
+                Some((ExactNumber::Integer(a), ExactNumber::Integer(b))),
+                ExactNumber::Integer(low),
+                ExactNumber::Integer(high),
+            ) => (ExactNumber::Integer(a.min(low)), ExactNumber::Integer(b.max(high))),
             (Some((a, b)), ..) => {
-                (Number::Float(a.to_f64().min(low.to_f64())), Number::Float(b.to_f64().max(high.to_f64())))
+                (ExactNumber::Float(a.to_f64().min(low.to_f64())), ExactNumber::Float(b.to_f64().max(high.to_f64())))
             }
             (None, ..) => (low, high),
         });
@@ -79,7 +81,7 @@ fn extremes(values: &[f64]) -> (f64, f64) {
 
 /// A dtype of more than 16 bits.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Elements {
+pub(super) enum WideElements {
     F32,
     F64,
     /// The magnitudes of complex numbers of two float32.
@@ -90,7 +92,7 @@ pub(super) enum Elements {
     U64,
 }
 
-impl Elements {
+impl WideElements {
     /// The elements of a dtype.
     pub(super) fn of(dtype: DType) -> Self {
         match dtype {
@@ -116,7 +118,7 @@ impl Elements {
     }
 
     /// The finite values of at most a block of elements, which are counted; for integers the extremes, too.
-    pub(super) fn read<'a>(self, bytes: &[u8], values: &'a mut [f64; BLOCK], seen: &mut Seen) -> &'a mut [f64] {
+    pub(super) fn read<'a>(self, bytes: &[u8], values: &'a mut [f64; BLOCK], seen: &mut SeenElements) -> &'a mut [f64] {
         match self {
             Self::F32 => floats(bytes, values, seen, u32::from_le_bytes, |bits| Float {
                 value: f64::from(f32::from_bits(bits)),
@@ -178,7 +180,7 @@ fn magnitude(bits: u64) -> Float {
 fn floats<'a, const BYTES: usize, B: Copy>(
     bytes: &[u8],
     values: &'a mut [f64; BLOCK],
-    seen: &mut Seen,
+    seen: &mut SeenElements,
     bits: impl Fn([u8; BYTES]) -> B,
     float: impl Fn(B) -> Float,
 ) -> &'a mut [f64] {
@@ -217,7 +219,7 @@ fn floats<'a, const BYTES: usize, B: Copy>(
 fn integers<'a, const BYTES: usize, T: Copy + Ord + Default + Into<i128>>(
     bytes: &[u8],
     values: &'a mut [f64; BLOCK],
-    seen: &mut Seen,
+    seen: &mut SeenElements,
     integer: impl Fn([u8; BYTES]) -> T,
     number: impl Fn(T) -> f64,
 ) -> &'a mut [f64] {
@@ -233,6 +235,6 @@ fn integers<'a, const BYTES: usize, T: Copy + Ord + Default + Into<i128>>(
     }
     seen.count += elements.len() as u64;
     seen.zeros += u64::from(zeros);
-    seen.reach(Number::Integer(low.into()), Number::Integer(high.into()));
+    seen.reach(ExactNumber::Integer(low.into()), ExactNumber::Integer(high.into()));
     &mut values[..elements.len()]
 }

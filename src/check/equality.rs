@@ -8,7 +8,7 @@ use crate::cast::{CastOptions, cast, elements_per_group, is_supported};
 use crate::checkpoint::Checkpoint;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::load::{Placement, Scan, scan_threads};
+use crate::load::{Placement, TensorScan, scan_threads};
 use crate::memory::FileMappings;
 use crate::tensor::Element;
 use crate::workers::{Interrupt, in_order};
@@ -39,11 +39,11 @@ pub fn hold(
     let mut order: Vec<usize> = (0..pairs.len()).collect();
     order.sort_by_key(|&at| (table.get(pairs[at].0).file, table.get(pairs[at].0).span.start()));
     let held: Vec<AtomicBool> = pairs.iter().map(|_| AtomicBool::new(false)).collect();
-    let one = |at: usize, all_cores: bool, go_on: Interrupt<'_>| {
+    let one = |at: usize, all_cores: bool, cancel: Interrupt<'_>| {
         let (number, tensor) = &pairs[at];
         require_unwritten(checkpoint, *number)?;
         let holds = is_view(checkpoint, *number, tensor, &mappings)?
-            || has_the_bytes(checkpoint, *number, tensor, all_cores, go_on)?;
+            || has_the_bytes(checkpoint, *number, tensor, all_cores, cancel)?;
         held[at].store(holds, Ordering::Relaxed);
         done.fetch_add(table.get(*number).bytes(), Ordering::Relaxed);
         Ok(())
@@ -54,7 +54,7 @@ pub fn hold(
     }
     let numbers: Vec<usize> = small.iter().map(|&at| pairs[at].0).collect();
     let threads = scan_threads(checkpoint, &numbers, threads, interrupt)?;
-    in_order(threads, small, interrupt, |at, (): &mut (), go_on| one(at, false, go_on))?;
+    in_order(threads, small, interrupt, |at, (): &mut (), cancel| one(at, false, cancel))?;
     Ok(held.into_iter().map(AtomicBool::into_inner).collect())
 }
 
@@ -103,9 +103,9 @@ fn has_the_bytes(
     if !is_supported(from, to) || tensor.elements() as u64 != elements || !tensor.is_contiguous() {
         return Ok(false);
     }
-    let Some(scan) = Scan::of_weight(checkpoint, number)? else { return Ok(false) };
+    let Some(scan) = TensorScan::of_weight(checkpoint, number)? else { return Ok(false) };
     let group = elements_per_group(from).max(elements_per_group(to));
-    let (of_group, of_group_there) = (bytes_of(from, group), bytes_of(to, group));
+    let (of_group, of_group_on_device) = (bytes_of(from, group), bytes_of(to, group));
     if scan.bytes() != bytes_of(from, elements as usize) as u64
         || tensor.reach().len() != bytes_of(to, elements as usize)
     {
@@ -113,13 +113,13 @@ fn has_the_bytes(
     }
     // Whole groups of both, and whole units of the scan.
     let per_part = (PART / scan.unit()).max(1).next_multiple_of((of_group / scan.unit()).max(1));
-    let per_part_there = per_part * scan.unit() / of_group * of_group_there;
+    let per_part_on_device = per_part * scan.unit() / of_group * of_group_on_device;
     let differs = AtomicBool::new(false);
     let work = |memory: &mut (Vec<u8>, Vec<u8>), part: u64, bytes: &[u8], _: Interrupt<'_>| {
         let (converted, copied) = memory;
         let elements = bytes.len() * 8 / from.bits();
-        let (first, len) = (tensor.reach().start + part as usize * per_part_there, bytes_of(to, elements));
-        let there = if tensor.storage().is_mapped() {
+        let (first, len) = (tensor.reach().start + part as usize * per_part_on_device, bytes_of(to, elements));
+        let present = if tensor.storage().is_mapped() {
             copied.resize(len, 0);
             tensor.storage().copy_runs(std::iter::once((first, len)), copied)?;
             copied
@@ -133,7 +133,7 @@ fn has_the_bytes(
             cast(from, to, bytes, converted, CastOptions::default())?;
             converted
         };
-        if expected != there {
+        if expected != present {
             differs.store(true, Ordering::Relaxed);
             return Err(Error::Interrupted); // ends the other parts
         }

@@ -8,8 +8,8 @@ use crate::buffer::Buffer;
 use crate::checkpoint::Checkpoint;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::fingerprint::{Kind, Sums, of_columns, of_row, plus};
-use crate::load::{Scan, scan_threads};
+use crate::fingerprint::{ElementClass, FingerprintSums, of_columns, of_row, plus};
+use crate::load::{TensorScan, scan_threads};
 use crate::tensor::Element;
 use crate::workers::{Interrupt, in_order};
 
@@ -20,13 +20,13 @@ const LARGE: u64 = 64 << 20;
 /// The rows of a tensor are divided into about this many blocks.
 const ROW_BLOCKS: u64 = 64;
 /// A tensor of more matrices than this is hashed as one matrix of all their rows.
-const MOST_MATRICES: u64 = 4096;
+const MAX_MATRICES: u64 = 4096;
 /// The most blocks of columns.
-pub const MOST_COLUMN_BLOCKS: u64 = 64;
+pub const MAX_COLUMN_BLOCKS: u64 = 64;
 
 /// The fingerprint of a tensor: sums of its elements.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Fingerprint {
+pub struct TensorFingerprint {
     /// The kind of the elements: "float", "integer", or the name of a dtype whose bytes are compared.
     pub kind: &'static str,
     /// The tensor's shape.
@@ -36,7 +36,7 @@ pub struct Fingerprint {
     /// Blocks of columns in each block of rows.
     pub column_blocks: u64,
     /// The sums of each block, row after row of blocks.
-    pub blocks: Vec<Sums>,
+    pub blocks: Vec<FingerprintSums>,
 }
 
 /// The rows and columns of a tensor, and how they are cut.
@@ -57,19 +57,19 @@ struct Grid {
 impl Grid {
     /// For a tensor of these elements, in a shape that counts them.
     fn new(dtype: DType, shape: &[u64], column_blocks: u64) -> Result<Self> {
-        if !(1..=MOST_COLUMN_BLOCKS).contains(&column_blocks) {
-            let cause = format!("the columns are in 1 to {MOST_COLUMN_BLOCKS} blocks, not in {column_blocks}");
+        if !(1..=MAX_COLUMN_BLOCKS).contains(&column_blocks) {
+            let cause = format!("the columns are in 1 to {MAX_COLUMN_BLOCKS} blocks, not in {column_blocks}");
             return Err(Error::Argument(cause));
         }
         let (mut rows, mut matrices) = (1, 1);
         if let [outer @ .., of_matrix, _] = shape {
             (rows, matrices) = (*of_matrix, outer.iter().product());
         }
-        if matrices > MOST_MATRICES {
+        if matrices > MAX_MATRICES {
             (rows, matrices) = (rows * matrices, 1);
         }
         let per_matrix = (ROW_BLOCKS / matrices.max(1)).max(1);
-        let size = if Kind::of(dtype) == Kind::Bytes { 1 } else { dtype.bits() / 8 };
+        let size = if ElementClass::of(dtype) == ElementClass::Bytes { 1 } else { dtype.bits() / 8 };
         Ok(Self {
             dtype,
             size,
@@ -86,7 +86,7 @@ impl Grid {
     }
 
     /// Sums for all blocks.
-    fn nothing(&self) -> Vec<Sums> {
+    fn nothing(&self) -> Vec<FingerprintSums> {
         if self.columns == 0 {
             return Vec::new();
         }
@@ -94,7 +94,7 @@ impl Grid {
     }
 
     /// Calls `take` with the row, the block of columns and the sums of each run of these elements, of which the first is number `first`.
-    fn each(&self, first: u64, mut bytes: &[u8], mut take: impl FnMut(u64, u64, Sums)) -> Result<()> {
+    fn each(&self, first: u64, mut bytes: &[u8], mut take: impl FnMut(u64, u64, FingerprintSums)) -> Result<()> {
         let width = self.columns.div_ceil(self.column_blocks);
         let (mut row, mut column) = (first / self.columns, first % self.columns);
         while !bytes.is_empty() {
@@ -112,7 +112,7 @@ impl Grid {
     }
 
     /// Adds these elements, of which the first is number `first`, to the sums of their blocks.
-    fn add(&self, sums: &mut [Sums], first: u64, bytes: &[u8]) -> Result<()> {
+    fn add(&self, sums: &mut [FingerprintSums], first: u64, bytes: &[u8]) -> Result<()> {
         self.each(first, bytes, |row, column_block, of| {
             let (matrix, row_of_it) = (row / self.rows, row % self.rows);
             let block = matrix * self.blocks_per_matrix() + row_of_it / self.rows_per_block;
@@ -125,11 +125,11 @@ impl Grid {
     /// The sums of the blocks that a scan reads.
     fn scan(
         &self,
-        scan: &Scan<'_>,
+        scan: &TensorScan<'_>,
         all_cores: bool,
         read: &mut Vec<u8>,
         interrupt: Interrupt<'_>,
-    ) -> Result<Vec<Sums>> {
+    ) -> Result<Vec<FingerprintSums>> {
         let per_part = (PART / scan.unit()).max(1);
         let per_part_elements = (per_part * scan.unit() / self.size) as u64;
         if !all_cores {
@@ -142,37 +142,37 @@ impl Grid {
             return Ok(sums);
         }
         let total = Mutex::new(self.nothing());
-        let end = |sums: Vec<Sums>| {
+        let end = |sums: Vec<FingerprintSums>| {
             let mut total = total.lock().unwrap_or_else(PoisonError::into_inner);
             for (total, sums) in total.iter_mut().zip(sums) {
                 *total = plus(*total, sums);
             }
         };
-        let work = |sums: &mut Vec<Sums>, number: u64, bytes: &[u8], _: Interrupt<'_>| {
+        let work = |sums: &mut Vec<FingerprintSums>, number: u64, bytes: &[u8], _: Interrupt<'_>| {
             self.add(sums, number * per_part_elements, bytes)
         };
         scan.each(per_part, true, interrupt, || self.nothing(), work, end)?;
         Ok(total.into_inner().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn fingerprint(&self, kind: &'static str, shape: &[u64], blocks: Vec<Sums>) -> Fingerprint {
+    fn fingerprint(&self, kind: &'static str, shape: &[u64], blocks: Vec<FingerprintSums>) -> TensorFingerprint {
         let (rows_per_block, column_blocks) = (self.rows_per_block, self.column_blocks);
-        Fingerprint { kind, shape: shape.to_vec(), rows_per_block, column_blocks, blocks }
+        TensorFingerprint { kind, shape: shape.to_vec(), rows_per_block, column_blocks, blocks }
     }
 }
 
 /// The kind of a dtype in a fingerprint.
 fn kind(dtype: DType) -> &'static str {
-    match Kind::of(dtype) {
-        Kind::Float => "float",
-        Kind::Integer => "integer",
-        Kind::Bytes => dtype.name(),
+    match ElementClass::of(dtype) {
+        ElementClass::Float => "float",
+        ElementClass::Integer => "integer",
+        ElementClass::Bytes => dtype.name(),
     }
 }
 
 /// The shape in hashed units: elements, or bytes if those are hashed. If rows of elements do not end on a byte, it is one row.
 fn hashed_shape(dtype: DType, shape: &[u64]) -> Vec<u64> {
-    if Kind::of(dtype) != Kind::Bytes {
+    if ElementClass::of(dtype) != ElementClass::Bytes {
         return shape.to_vec();
     }
     let Some((last, outer)) = shape.split_last() else { return vec![dtype.bits() as u64 / 8] };
@@ -186,11 +186,11 @@ fn hashed_shape(dtype: DType, shape: &[u64]) -> Vec<u64> {
 /// The fingerprint of a tensor in memory, with its columns in `column_blocks` blocks, 1 by default.
 ///
 /// # Errors
-/// More than [`MOST_COLUMN_BLOCKS`], and memory that is mapped from a file that changed meanwhile.
-pub fn fingerprint_of(tensor: &Buffer, column_blocks: u64, interrupt: Interrupt<'_>) -> Result<Fingerprint> {
+/// More than [`MAX_COLUMN_BLOCKS`], and memory that is mapped from a file that changed meanwhile.
+pub fn fingerprint_of(tensor: &Buffer, column_blocks: u64, interrupt: Interrupt<'_>) -> Result<TensorFingerprint> {
     let shape: Vec<u64> = tensor.shape().iter().map(|dim| *dim as u64).collect();
     let grid = Grid::new(tensor.dtype(), &hashed_shape(tensor.dtype(), &shape), column_blocks)?;
-    let scan = Scan::of_tensor(tensor.contiguous(interrupt)?, grid.size);
+    let scan = TensorScan::of_tensor(tensor.contiguous(interrupt)?, grid.size);
     let blocks = grid.scan(&scan, true, &mut Vec::new(), interrupt)?;
     Ok(grid.fingerprint(kind(tensor.dtype()), &shape, blocks))
 }
@@ -199,14 +199,14 @@ pub fn fingerprint_of(tensor: &Buffer, column_blocks: u64, interrupt: Interrupt<
 ///
 /// # Errors
 /// The memory is mapped from a file that changed meanwhile.
-pub fn row_sums(tensor: &Buffer, interrupt: Interrupt<'_>) -> Result<Vec<Sums>> {
+pub fn row_sums(tensor: &Buffer, interrupt: Interrupt<'_>) -> Result<Vec<FingerprintSums>> {
     let shape: Vec<u64> = tensor.shape().iter().map(|dim| *dim as u64).collect();
     let grid = Grid::new(tensor.dtype(), &hashed_shape(tensor.dtype(), &shape), 1)?;
     if grid.columns == 0 {
         return Ok(Vec::new());
     }
     let mut sums = vec![[0; 2]; (grid.rows * grid.matrices) as usize];
-    let (scan, mut first) = (Scan::of_tensor(tensor.contiguous(interrupt)?, grid.size), 0);
+    let (scan, mut first) = (TensorScan::of_tensor(tensor.contiguous(interrupt)?, grid.size), 0);
     scan.each_in_order(PART / grid.size, &mut Vec::new(), interrupt, |bytes| {
         grid.each(first, bytes, |row, _, of| {
             if let Some(sums) = sums.get_mut(row as usize) {
@@ -222,7 +222,7 @@ pub fn row_sums(tensor: &Buffer, interrupt: Interrupt<'_>) -> Result<Vec<Sums>> 
 /// The fingerprints of weights by their numbers, in that order. All bytes are read, in file order; `done` counts them.
 ///
 /// # Errors
-/// More than [`MOST_COLUMN_BLOCKS`]; a weight without an array in the file; a file that cannot be read, or that changed meanwhile.
+/// More than [`MAX_COLUMN_BLOCKS`]; a weight without an array in the file; a file that cannot be read, or that changed meanwhile.
 ///
 /// # Panics
 /// If there is no weight of one of these numbers.
@@ -233,15 +233,15 @@ pub fn fingerprints(
     threads: Option<usize>,
     done: &AtomicU64,
     interrupt: Interrupt<'_>,
-) -> Result<Vec<Fingerprint>> {
+) -> Result<Vec<TensorFingerprint>> {
     let table = checkpoint.catalog().table();
     let mut order: Vec<(usize, usize)> = numbers.iter().copied().enumerate().collect();
     order.sort_by_key(|&(_, number)| (table.get(number).file, table.get(number).span.start()));
     let (large, small): (Vec<_>, Vec<_>) =
         order.into_iter().partition(|&(_, number)| table.get(number).bytes() >= LARGE);
-    let results: Mutex<Vec<Option<Fingerprint>>> = Mutex::new(vec![None; numbers.len()]);
-    let one = |(position, number): (usize, usize), all_cores: bool, read: &mut Vec<u8>, go_on: Interrupt<'_>| {
-        let fingerprint = of_weight(checkpoint, number, column_blocks, all_cores, read, go_on)?;
+    let results: Mutex<Vec<Option<TensorFingerprint>>> = Mutex::new(vec![None; numbers.len()]);
+    let one = |(position, number): (usize, usize), all_cores: bool, read: &mut Vec<u8>, cancel: Interrupt<'_>| {
+        let fingerprint = of_weight(checkpoint, number, column_blocks, all_cores, read, cancel)?;
         if let Some(place) = results.lock().unwrap_or_else(PoisonError::into_inner).get_mut(position) {
             *place = Some(fingerprint);
         }
@@ -253,7 +253,7 @@ pub fn fingerprints(
     }
     let numbers: Vec<usize> = small.iter().map(|(_, number)| *number).collect();
     let threads = scan_threads(checkpoint, &numbers, threads, interrupt)?;
-    in_order(threads, small, interrupt, |weight, read: &mut Vec<u8>, go_on| one(weight, false, read, go_on))?;
+    in_order(threads, small, interrupt, |weight, read: &mut Vec<u8>, cancel| one(weight, false, read, cancel))?;
     Ok(results.into_inner().unwrap_or_else(PoisonError::into_inner).into_iter().flatten().collect())
 }
 
@@ -264,9 +264,9 @@ fn of_weight(
     all_cores: bool,
     read: &mut Vec<u8>,
     interrupt: Interrupt<'_>,
-) -> Result<Fingerprint> {
+) -> Result<TensorFingerprint> {
     let info = checkpoint.catalog().table().get(number);
-    let Some(scan) = Scan::of_weight(checkpoint, number)? else {
+    let Some(scan) = TensorScan::of_weight(checkpoint, number)? else {
         return fingerprint_of(&checkpoint.tensor(number)?, column_blocks, interrupt);
     };
     let (dtype, kind, hashed) = match info.element {

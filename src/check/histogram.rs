@@ -1,7 +1,7 @@
 //! The bins of a histogram: their edges, and the bin of a value.
 
 use super::elements::BLOCK;
-use super::summary::{Bin, Number};
+use super::summary::{Bin, ExactNumber};
 
 /// The most bins.
 pub const MAX_BINS: usize = 1 << 16;
@@ -15,7 +15,7 @@ pub(super) enum Bins {
     /// None.
     None,
     /// One for a constant.
-    One(Number),
+    One(ExactNumber),
     /// One for each integer from this one on.
     Integers(i128, usize),
     /// Of equal width.
@@ -40,7 +40,7 @@ pub(super) struct Edges {
 /// Tables that are counted in turn: incrementing one bin repeatedly would wait for the previous increment.
 const TABLES: usize = 4;
 /// With at most this many bins, float32 are compared with all edges, [`AT_A_TIME`] at a time.
-const MOST_COMPARED: usize = 32;
+const MAX_COMPARED: usize = 32;
 const AT_A_TIME: usize = 4;
 /// Added to a small number, it leaves the nearest integer in the lowest bits.
 const TO_INTEGER: f64 = 1.5 * (1u64 << 52) as f64;
@@ -49,14 +49,14 @@ const WIDE: f64 = 1.0 / (1u64 << 40) as f64;
 
 impl Bins {
     /// `bins` bins, or one for each integer of a narrow range.
-    pub(super) fn new(low: Number, high: Number, bins: usize) -> Self {
+    pub(super) fn new(low: ExactNumber, high: ExactNumber, bins: usize) -> Self {
         if bins == 0 {
             return Self::None;
         }
         if low == high {
             return Self::One(low);
         }
-        if let (Number::Integer(low), Number::Integer(high)) = (low, high)
+        if let (ExactNumber::Integer(low), ExactNumber::Integer(high)) = (low, high)
             && high - low < NARROW_INTEGERS
         {
             return Self::Integers(low, (high - low) as usize + 1);
@@ -95,11 +95,11 @@ impl Bins {
             Self::None => Vec::new(),
             Self::One(value) => counts.map(|(_, count)| Bin { low: *value, high: *value, count }).collect(),
             Self::Integers(low, _) => {
-                let bin = |(i, count)| (Number::Integer(low + i as i128), count);
+                let bin = |(i, count)| (ExactNumber::Integer(low + i as i128), count);
                 counts.map(bin).map(|(value, count)| Bin { low: value, high: value, count }).collect()
             }
             Self::Equal(Edges { all, .. }) => {
-                let edge = |i: usize| Number::Float(all[i]);
+                let edge = |i: usize| ExactNumber::Float(all[i]);
                 counts.map(|(i, count)| Bin { low: edge(i), high: edge(i + 1), count }).collect()
             }
         }
@@ -125,7 +125,7 @@ impl Edges {
         bounds[0][0] = f64::NEG_INFINITY;
         bounds[bins - 1][1] = f64::INFINITY;
         let wide = per_unit * WIDE * start.abs().max(end.abs()) < 1.0;
-        let inner = if bins <= MOST_COMPARED { &all[1..bins] } else { &[] };
+        let inner = if bins <= MAX_COMPARED { &all[1..bins] } else { &[] };
         let float32 = inner.iter().map(|edge| not_below(*edge)).collect();
         Self { all, bounds, float32, scale, low: start, per_unit, wide }
     }
@@ -275,7 +275,7 @@ mod tests {
         for (low, high) in
             [(-1.0, 1.0), (-f64::from(f32::MAX), f64::from(f32::MAX)), (0.0, 1e-44), (0.1, 0.3), (-7.0, 0.0)]
         {
-            for bins in [2, 3, 5, 24, MOST_COMPARED] {
+            for bins in [2, 3, 5, 24, MAX_COMPARED] {
                 let edges = Edges::new(low, high, bins);
                 let near = |edge: &f64| {
                     [not_below(*edge).next_down(), not_below(*edge), not_below(*edge).next_up(), *edge as f32]
@@ -293,7 +293,7 @@ mod tests {
                 assert_eq!(counts, expected, "{low} to {high} in {bins}");
             }
         }
-        assert!(!Edges::new(0.0, 1.0, MOST_COMPARED + 1).count_float32(&[0; 4], &mut [0; 40]));
+        assert!(!Edges::new(0.0, 1.0, MAX_COMPARED + 1).count_float32(&[0; 4], &mut [0; 40]));
     }
 
     #[test]

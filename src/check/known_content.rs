@@ -7,7 +7,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::checkpoint::Checkpoint;
 use crate::error::Result;
-use crate::memory::Identity;
+use crate::memory::IdentityKind;
 
 /// A file that was written to within this time may be written again without a new modification time.
 const SETTLED: Duration = Duration::from_secs(2);
@@ -30,9 +30,9 @@ pub fn key_of_content(checkpoint: &Checkpoint, number: usize) -> Result<Option<S
         let file = checkpoint.file(placement.segment.file)?;
         let origin = file.origin();
         let is_known = match origin.fingerprint.identity {
-            Identity::File { modified, inode } => inode != (0, 0) && is_settled(modified) && origin.is_unchanged(),
-            Identity::Object(_) => true,
-            Identity::Memory => false,
+            IdentityKind::File { modified, inode } => inode != (0, 0) && is_settled(modified) && origin.is_unchanged(),
+            IdentityKind::Object(_) => true,
+            IdentityKind::Memory => false,
         };
         if !is_known || file.is_written(placement.segment.span.start(), placement.segment.span.len()) {
             return Ok(None);

@@ -14,9 +14,9 @@ mod summary;
 mod wide;
 
 pub use equality::hold;
-pub use fingerprint::{Fingerprint, MOST_COLUMN_BLOCKS, fingerprint_of, fingerprints, row_sums};
+pub use fingerprint::{MAX_COLUMN_BLOCKS, TensorFingerprint, fingerprint_of, fingerprints, row_sums};
 pub use histogram::MAX_BINS;
 pub use known_content::key_of_content;
-pub use pass::{Contents, Pass, Wanted, statistics};
-pub use rows::Rows;
-pub use summary::{Bin, Number, Statistics};
+pub use pass::{PassRequest, PassResult, TensorPass, statistics};
+pub use rows::EqualRows;
+pub use summary::{Bin, ExactNumber, Statistics};

@@ -8,28 +8,28 @@ use sha2::{Digest as _, Sha256};
 
 use super::codes::Codes;
 use super::histogram::MAX_BINS;
-use super::reading::Reading;
-use super::rows::{RowCounter, Rows};
+use super::reading::TensorReading;
+use super::rows::{EqualRows, RowCounter};
 use super::summary::Statistics;
 use super::wide;
 use crate::checkpoint::Checkpoint;
 use crate::dtype::DType;
 use crate::error::{Diagnostic, Error, Result};
-use crate::load::Scan;
+use crate::load::TensorScan;
 use crate::rules;
 use crate::tensor::{Element, Span, TensorInfo, checked_bytes};
 use crate::text;
 use crate::workers::Interrupt;
 
 /// Fills memory with the bytes of elements from an offset on.
-type ReadElements<'a> = &'a (dyn Fn(u64, &mut [u8], Interrupt<'_>) -> Result<()> + Sync);
+type ElementReader<'a> = &'a (dyn Fn(u64, &mut [u8], Interrupt<'_>) -> Result<()> + Sync);
 
 /// Bytes that are read at a time if they are only hashed.
 const PART: usize = 256 << 10;
 
 /// What a pass computes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Wanted {
+pub struct PassRequest {
     /// SHA-256 of the elements.
     pub hash: bool,
     /// Statistics of the values.
@@ -40,7 +40,7 @@ pub struct Wanted {
 
 /// What a pass over a tensor found.
 #[derive(Debug, Clone, Default)]
-pub struct Contents {
+pub struct PassResult {
     /// SHA-256 of the elements in C order and little-endian, with packed blocks unchanged: the same in every file and format. It is missing if it
     /// was not requested, or if the elements of the tensor overlap in the file so often that they are too many.
     pub sha256: Option<[u8; 32]>,
@@ -51,12 +51,12 @@ pub struct Contents {
     /// Of bools: how many bytes are neither 0 nor 1.
     pub odd_bools: u64,
     /// Statistics of the rows, if there are rows.
-    pub rows: Rows,
+    pub rows: EqualRows,
 }
 
 /// Makes passes over tensors sequentially, with memory that it keeps. The results do not depend on the number of threads.
 #[derive(Default)]
-pub struct Pass {
+pub struct TensorPass {
     /// Bins of the histograms, which are exact; 0 for none.
     pub bins: usize,
     /// Whether all cores read one tensor. Hashes and rows need the bytes in order, so they are computed on one core.
@@ -82,12 +82,12 @@ pub fn statistics(
     done: &AtomicU64,
     interrupt: Interrupt<'_>,
 ) -> Result<Statistics> {
-    let mut pass = Pass { bins, all_cores: true, ..Pass::default() };
+    let mut pass = TensorPass { bins, all_cores: true, ..TensorPass::default() };
     let progress = |bytes: u64| {
         done.fetch_add(bytes, Ordering::Relaxed);
     };
-    let wanted = Wanted { values: true, ..Wanted::default() };
-    let found = pass.over(checkpoint, number, wanted, &progress, interrupt)?.statistics;
+    let requested = PassRequest { values: true, ..PassRequest::default() };
+    let found = pass.over(checkpoint, number, requested, &progress, interrupt)?.statistics;
     found.ok_or_else(|| {
         let info = checkpoint.catalog().table().get(number);
         let cause = format!("values of the type '{}' are not supported", info.element);
@@ -95,7 +95,7 @@ pub fn statistics(
     })
 }
 
-impl Pass {
+impl TensorPass {
     /// Reads weight number `number`. `progress` counts bytes of the tensor, each once.
     ///
     /// # Errors
@@ -107,20 +107,21 @@ impl Pass {
         &mut self,
         checkpoint: &Checkpoint,
         number: usize,
-        wanted: Wanted,
+        requested: PassRequest,
         progress: &(dyn Fn(u64) + Sync),
         interrupt: Interrupt<'_>,
-    ) -> Result<Contents> {
+    ) -> Result<PassResult> {
         let info = checkpoint.catalog().table().get(number);
         let found = || {
-            let in_order = if wanted.hash || wanted.rows { Scan::of_weight(checkpoint, number)? } else { None };
+            let in_order =
+                if requested.hash || requested.rows { TensorScan::of_weight(checkpoint, number)? } else { None };
             let scan = match in_order {
-                Some(scan) => return self.read(&scan, &info, wanted, progress, interrupt),
+                Some(scan) => return self.read(&scan, &info, requested, progress, interrupt),
                 // The elements overlap and are far more than the file has: each byte is read once.
-                None => Scan::once_of_weight(checkpoint, number)?,
+                None => TensorScan::once_of_weight(checkpoint, number)?,
             };
-            let wanted = Wanted { values: wanted.values, ..Wanted::default() };
-            let mut found = self.read(&scan, &info, wanted, progress, interrupt)?;
+            let requested = PassRequest { values: requested.values, ..PassRequest::default() };
+            let mut found = self.read(&scan, &info, requested, progress, interrupt)?;
             if let Some(statistics) = &mut found.statistics {
                 statistics.repeat(scan.repeats());
             }
@@ -138,36 +139,38 @@ impl Pass {
         &mut self,
         dtype: DType,
         shape: &[u64],
-        read: ReadElements<'_>,
+        read: ElementReader<'_>,
         interrupt: Interrupt<'_>,
-    ) -> Result<Contents> {
+    ) -> Result<PassResult> {
         let Some((unit, bytes)) = dtype.bytes().zip(checked_bytes(shape, dtype)) else {
             return Err(Error::Argument(format!("elements of {dtype} in a shape of {shape:?}")));
         };
         let element = Element::Plain(dtype);
         let span = Span::within(u64::MAX, 0, bytes)?;
         let info = TensorInfo { name: "", element, shape, file: 0, span, view: None };
-        let wanted = Wanted { hash: false, values: true, rows: true };
-        self.read(&Scan::of_elements(read, unit, bytes), &info, wanted, &|_| (), interrupt)
+        let requested = PassRequest { hash: false, values: true, rows: true };
+        self.read(&TensorScan::of_elements(read, unit, bytes), &info, requested, &|_| (), interrupt)
     }
 
     fn read(
         &self,
-        scan: &Scan<'_>,
+        scan: &TensorScan<'_>,
         info: &TensorInfo<'_>,
-        wanted: Wanted,
+        requested: PassRequest,
         progress: &(dyn Fn(u64) + Sync),
         interrupt: Interrupt<'_>,
-    ) -> Result<Contents> {
+    ) -> Result<PassResult> {
         if self.bins > MAX_BINS {
             return Err(Error::Argument(format!("a histogram has at most {MAX_BINS} bins, not {}", self.bins)));
         }
-        let reading = Reading { scan, all_cores: self.all_cores && !wanted.hash && !wanted.rows, interrupt };
-        let rows = RowCounter::new(info.element, info.shape).filter(|_| wanted.rows);
-        let in_order = Mutex::new((wanted.hash.then(Sha256::new), rows));
-        let has_order = wanted.hash || wanted.rows;
+        let reading =
+            TensorReading { scan, all_cores: self.all_cores && !requested.hash && !requested.rows, interrupt };
+        let rows = RowCounter::new(info.element, info.shape).filter(|_| requested.rows);
+        let in_order = Mutex::new((requested.hash.then(Sha256::new), rows));
+        let has_order = requested.hash || requested.rows;
         let is_narrow = matches!(info.element, Element::Plain(dtype) if dtype.bits() <= 16);
-        let (times, counted) = (if is_narrow || !wanted.values || self.bins == 0 { 1 } else { 2 }, AtomicU64::new(0));
+        let (times, counted) =
+            (if is_narrow || !requested.values || self.bins == 0 { 1 } else { 2 }, AtomicU64::new(0));
         let count = |bytes: &[u8]| {
             let bytes = bytes.len() as u64 / times;
             counted.fetch_add(bytes, Ordering::Relaxed);
@@ -185,22 +188,22 @@ impl Pass {
             }
             count(bytes);
         };
-        let mut found = Contents::default();
+        let mut found = PassResult::default();
         match info.element {
-            Element::Plain(dtype) if wanted.values && dtype.bits() <= 16 => {
+            Element::Plain(dtype) if requested.values && dtype.bits() <= 16 => {
                 let mut codes = self.codes(&reading, dtype, &each)?;
                 let summary = codes.summary(dtype, self.bins)?;
                 found.statistics = Some(summary.statistics);
                 (found.saturated, found.odd_bools) = (summary.saturated, summary.odd_bools);
                 *self.kept() = Some(codes);
             }
-            Element::Plain(dtype) if wanted.values => {
+            Element::Plain(dtype) if requested.values => {
                 found.statistics =
-                    Some(wide::statistics(&reading, wide::Kind::Plain(dtype), self.bins, &each, &count)?);
+                    Some(wide::statistics(&reading, wide::WideKind::Plain(dtype), self.bins, &each, &count)?);
             }
-            Element::Packed(encoding) if wanted.values => {
+            Element::Packed(encoding) if requested.values => {
                 found.statistics =
-                    Some(wide::statistics(&reading, wide::Kind::Packed(encoding), self.bins, &each, &count)?);
+                    Some(wide::statistics(&reading, wide::WideKind::Packed(encoding), self.bins, &each, &count)?);
             }
             _ if has_order => {
                 let per_part = (PART / scan.unit()).max(1);
@@ -221,7 +224,7 @@ impl Pass {
     }
 
     /// The codes of a tensor, counted in the tables of the previous tensor, if they fit.
-    fn codes(&self, reading: &Reading<'_>, dtype: DType, each: &(dyn Fn(&[u8]) + Sync)) -> Result<Box<Codes>> {
+    fn codes(&self, reading: &TensorReading<'_>, dtype: DType, each: &(dyn Fn(&[u8]) + Sync)) -> Result<Box<Codes>> {
         let bytes = reading.scan.bytes();
         let start = || {
             let kept = self.kept().take().filter(|codes| codes.serves(dtype, bytes));
@@ -256,7 +259,7 @@ fn about(mut error: Error, checkpoint: &Checkpoint, info: &TensorInfo<'_>) -> Er
         fault.offset.get_or_insert(info.span.start());
     }
     if let Error::Io { action, .. } = &mut error {
-        *action = format!("{action}, of '{}'", text::shown(info.name));
+        *action = format!("{action}, of '{}'", text::escape(info.name));
     }
     error.at_path(&checkpoint.catalog().files()[info.file as usize].path)
 }

@@ -1,18 +1,18 @@
 //! How a tensor is read for its statistics.
 
 use crate::error::Result;
-use crate::load::Scan;
+use crate::load::TensorScan;
 use crate::workers::Interrupt;
 
 /// A tensor that is read.
-pub(super) struct Reading<'a> {
-    pub(super) scan: &'a Scan<'a>,
+pub(super) struct TensorReading<'a> {
+    pub(super) scan: &'a TensorScan<'a>,
     /// Whether its parts are read on all cores, in any order; otherwise sequentially.
     pub(super) all_cores: bool,
     pub(super) interrupt: Interrupt<'a>,
 }
 
-impl Reading<'_> {
+impl TensorReading<'_> {
     /// [`Scan::each`].
     pub(super) fn each<S>(
         &self,

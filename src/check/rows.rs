@@ -11,7 +11,7 @@ const MAX_ITEM: usize = 16;
 
 /// How many rows of a tensor have equal elements.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Rows {
+pub struct EqualRows {
     /// All rows: the slices of the last dimension if that has at least 16 elements, and otherwise of the first. None of a tensor of less than
     /// two dimensions, or of packed blocks.
     pub count: u64,
@@ -25,7 +25,7 @@ pub struct Rows {
 
 /// Counts rows, from consecutive parts of their bytes.
 pub(super) struct RowCounter {
-    found: Rows,
+    found: EqualRows,
     dtype: DType,
     /// Bytes of a row and of an element.
     row: usize,
@@ -48,7 +48,7 @@ impl RowCounter {
         let count = if last >= LAST_DIMENSION { shape.iter().rev().skip(1).product() } else { first };
         let elements: u64 = shape.iter().product();
         let row = usize::try_from(elements.checked_div(count)?).ok()?.checked_mul(item)?;
-        let found = Rows { count, ..Rows::default() };
+        let found = EqualRows { count, ..EqualRows::default() };
         (count > 1 && row > item).then_some(Self {
             found,
             dtype,
@@ -98,7 +98,7 @@ impl RowCounter {
         cast.is_ok() && f64::from_le_bytes(value).is_nan()
     }
 
-    pub(super) fn finish(self) -> Rows {
+    pub(super) fn finish(self) -> EqualRows {
         self.found
     }
 }

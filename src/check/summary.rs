@@ -4,14 +4,14 @@ use crate::dtype::DType;
 
 /// A value, as exact as its dtype.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Number {
+pub enum ExactNumber {
     /// Of an integer dtype, or a byte of a bool.
     Integer(i128),
     /// Of a float dtype, of decoded blocks, or the magnitude of a complex number.
     Float(f64),
 }
 
-impl Number {
+impl ExactNumber {
     /// The nearest float64.
     pub fn to_f64(self) -> f64 {
         match self {
@@ -25,9 +25,9 @@ impl Number {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Bin {
     /// The lower edge.
-    pub low: Number,
+    pub low: ExactNumber,
     /// The upper edge, which belongs to the next bin; for narrow integers and constants the lower edge.
-    pub high: Number,
+    pub high: ExactNumber,
     /// Values in it.
     pub count: u64,
 }
@@ -49,9 +49,9 @@ pub struct Statistics {
     /// Infinities of either sign.
     pub infinities: u64,
     /// The smallest value; `None` if none is finite.
-    pub minimum: Option<Number>,
+    pub minimum: Option<ExactNumber>,
     /// The largest value.
-    pub maximum: Option<Number>,
+    pub maximum: Option<ExactNumber>,
     /// The mean.
     pub mean: Option<f64>,
     /// The standard deviation of all values (divided by their number, not by one less).

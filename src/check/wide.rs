@@ -4,10 +4,10 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
-use super::elements::{BLOCK, Elements, Seen};
+use super::elements::{BLOCK, SeenElements, WideElements};
 use super::histogram::{Bins, Scale};
 use super::moments::Moments;
-use super::reading::Reading;
+use super::reading::TensorReading;
 use super::summary::Statistics;
 use crate::dtype::DType;
 use crate::error::Result;
@@ -19,17 +19,17 @@ const PART: usize = 32 * BLOCK;
 
 /// The kind of the bytes.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Kind {
+pub(super) enum WideKind {
     /// Elements of a dtype of more than 16 bits.
     Plain(DType),
     /// Blocks.
     Packed(Encoding),
 }
 
-impl Kind {
+impl WideKind {
     /// What the elements are once they are decoded.
-    fn elements(self) -> Elements {
-        Elements::of(match self {
+    fn elements(self) -> WideElements {
+        WideElements::of(match self {
             Self::Plain(dtype) => dtype,
             Self::Packed(_) => DType::Float32,
         })
@@ -52,21 +52,21 @@ fn decode<'a>(encoding: Encoding, bytes: &[u8], decoded: &'a mut Vec<u8>) -> Res
 
 /// Sequential passes over one tensor.
 struct Passes<'a> {
-    reading: &'a Reading<'a>,
-    kind: Kind,
-    elements: Elements,
+    reading: &'a TensorReading<'a>,
+    kind: WideKind,
+    elements: WideElements,
 }
 
 /// The statistics of elements of this kind. `each` sees the bytes of each part once; `again`, once more where there is a histogram.
 pub(super) fn statistics(
-    reading: &Reading<'_>,
-    kind: Kind,
+    reading: &TensorReading<'_>,
+    kind: WideKind,
     bins: usize,
     each: &(dyn Fn(&[u8]) + Sync),
     again: &(dyn Fn(&[u8]) + Sync),
 ) -> Result<Statistics> {
     let passes = Passes { reading, kind, elements: kind.elements() };
-    let Seen { count, zeros, subnormals, nans, infinities, extremes, moments } = passes.first(each)?;
+    let SeenElements { count, zeros, subnormals, nans, infinities, extremes, moments } = passes.first(each)?;
     let mut found = Statistics { count, zeros, subnormals, nans, infinities, ..Statistics::default() };
     let Some((low, high)) = extremes else { return Ok(found) };
     found.minimum = Some(low);
@@ -88,10 +88,10 @@ pub(super) fn statistics(
 
 impl Passes<'_> {
     /// The statistics that do not depend on the extremes.
-    fn first(&self, each: &(dyn Fn(&[u8]) + Sync)) -> Result<Seen> {
-        let (elements, total) = (self.elements, InOrder::new(Seen::default(), Seen::join));
+    fn first(&self, each: &(dyn Fn(&[u8]) + Sync)) -> Result<SeenElements> {
+        let (elements, total) = (self.elements, InOrder::new(SeenElements::default(), SeenElements::join));
         let look = |(): &mut (), number, bytes: &[u8]| {
-            let (mut seen, mut values) = (Seen::default(), [0.0; BLOCK]);
+            let (mut seen, mut values) = (SeenElements::default(), [0.0; BLOCK]);
             for block in bytes.chunks(BLOCK * elements.bytes()) {
                 let finite = elements.read(block, &mut values, &mut seen);
                 seen.add(elements, finite);
@@ -111,7 +111,7 @@ impl Passes<'_> {
             |(), number, bytes| {
                 let (mut moments, mut values) = (Moments::default(), [0.0; BLOCK]);
                 for block in bytes.chunks(BLOCK * elements.bytes()) {
-                    let finite = elements.read(block, &mut values, &mut Seen::default());
+                    let finite = elements.read(block, &mut values, &mut SeenElements::default());
                     for value in &mut *finite {
                         *value = scale.up(*value);
                     }
@@ -139,8 +139,8 @@ impl Passes<'_> {
                 Bins::Equal(edges) => {
                     let mut values = [0.0; BLOCK];
                     for block in bytes.chunks(BLOCK * elements.bytes()) {
-                        if !matches!(elements, Elements::F32) || !edges.count_float32(block, tables) {
-                            let finite = elements.read(block, &mut values, &mut Seen::default());
+                        if !matches!(elements, WideElements::F32) || !edges.count_float32(block, tables) {
+                            let finite = elements.read(block, &mut values, &mut SeenElements::default());
                             edges.count(finite, tables);
                         }
                     }
@@ -171,8 +171,8 @@ impl Passes<'_> {
             |(kept, decoded): &mut (S, Vec<u8>), number, bytes| {
                 each(bytes);
                 match kind {
-                    Kind::Plain(_) => work(kept, number, bytes),
-                    Kind::Packed(encoding) => work(kept, number, decode(encoding, bytes, decoded)?),
+                    WideKind::Plain(_) => work(kept, number, bytes),
+                    WideKind::Packed(encoding) => work(kept, number, decode(encoding, bytes, decoded)?),
                 }
                 Ok(())
             },

@@ -10,10 +10,10 @@ use super::{Catalog, Checkpoint, FileFacts, More};
 use crate::buffer::Buffer;
 use crate::dtype::DType;
 use crate::error::{Diagnostic, Error, Result};
-use crate::memory::{self, Fingerprint, Identity, Origin};
+use crate::memory::{self, FileIdentity, IdentityKind, Origin};
 use crate::names::NameIndex;
 use crate::rules;
-use crate::source::{Filesystem, Part, Source};
+use crate::source::{Filesystem, ReadRange, Source};
 use crate::tensor::{Element, Span, TensorInfo, TensorTable, checked_bytes};
 use crate::text;
 use crate::workers::Interrupt;
@@ -67,14 +67,14 @@ pub struct DecodedWeight {
 
 /// A decoded weight in the combined source.
 #[derive(Debug)]
-struct Placed {
+struct PlacedWeight {
     start: u64,
     len: u64,
     item: u64,
     decode: Box<dyn Decode>,
 }
 
-impl Placed {
+impl PlacedWeight {
     /// Fills `out` with its bytes from `offset` on.
     fn fill(&self, of: &Checkpoint, offset: u64, out: &mut [u8], interrupt: Interrupt<'_>) -> Result<()> {
         let Grain { row, rows, align } = self.decode.grain();
@@ -86,8 +86,8 @@ impl Placed {
             interrupt()?;
             let matrix = at / row / rows;
             let first = at / row % rows / align * align;
-            let wanted = end.div_ceil(row) - matrix * rows;
-            let last = wanted.min(first + at_a_time).next_multiple_of(align).min(rows);
+            let requests = end.div_ceil(row) - matrix * rows;
+            let last = requests.min(first + at_a_time).next_multiple_of(align).min(rows);
             let decoded = self.decode.rows(of, matrix, first..last, interrupt)?;
             let start = at - (matrix * rows + first) * row;
             let bytes = decoded.bytes().and_then(|bytes| bytes.get(start as usize..)).unwrap_or_default();
@@ -108,7 +108,7 @@ impl Placed {
 struct DecodedSource {
     /// The checkpoint with the packed tensors.
     of: Checkpoint,
-    weights: Vec<Placed>,
+    weights: Vec<PlacedWeight>,
     origin: Arc<Origin>,
 }
 
@@ -117,7 +117,7 @@ impl Source for DecodedSource {
         &self.origin
     }
 
-    fn read(&self, parts: &mut [Part<'_>], interrupt: Interrupt<'_>) -> Result<()> {
+    fn read(&self, parts: &mut [ReadRange<'_>], interrupt: Interrupt<'_>) -> Result<()> {
         for part in parts {
             let (start, end) = (part.offset, part.offset.saturating_add(part.bytes.len() as u64));
             if end > self.len() {
@@ -167,11 +167,11 @@ impl Checkpoint {
                 Some((start, len, item as u64, start.checked_add(len)?))
             });
             let Some((start, len, item, after)) = sizes else {
-                let shown = text::shown(&name);
+                let shown = text::escape(&name);
                 return Err(Error::Argument(format!("'{shown}' of {dtype} in {} is too large", text::shape(&shape))));
             };
             end = after;
-            placed.push(Placed { start, len, item, decode });
+            placed.push(PlacedWeight { start, len, item, decode });
             gone.extend(parts);
             by_packed.insert(packed, (name, dtype, shape, start..start + len));
         }
@@ -218,7 +218,7 @@ impl Checkpoint {
             path: path.clone(),
             absolute: path.clone(),
             // In memory, so that no cache key is derived from it: another configuration decodes the same bytes differently.
-            fingerprint: Fingerprint { len: end, identity: Identity::Memory },
+            fingerprint: FileIdentity { len: end, identity: IdentityKind::Memory },
         };
         let of = self.with_catalog(of.clone());
         let source: Arc<dyn Source> = Arc::new(DecodedSource { of, weights: placed, origin: Arc::new(origin) });

@@ -5,19 +5,19 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::locate::{Located, is_file_url, locate, locate_url};
+use super::locate::{LocatedFiles, is_file_url, locate, locate_url};
 use super::{More, OpenOptions, torch};
 use crate::error::{Diagnostic, Diagnostics, Error, Result};
 use crate::format::torch::Torch;
-use crate::format::{self, Header, Kind, drive, gguf, safetensors};
+use crate::format::{self, FileHeader, FormatKind, drive, gguf, safetensors};
 use crate::rules;
-use crate::source::store::{self, Store};
-use crate::source::{LocalFile, Part, Source};
+use crate::source::store::{self, ObjectStore};
+use crate::source::{LocalFile, ReadRange, Source};
 
 /// The first read of a file: the whole header of a small checkpoint, and enough to recognise the format.
 const FIRST_READ: usize = 16 << 10;
 /// The readahead per shard, which covers the headers of nearly all checkpoints. So cold shards are fetched concurrently.
-const READ_AHEAD: u64 = 64 << 10;
+const READAHEAD: u64 = 64 << 10;
 /// The maximum number of files of a set that stay open; the others are reopened for each read. Systems limit a process to 1,024 open files, or to
 /// 256.
 const HELD_OPEN: usize = 128;
@@ -26,34 +26,34 @@ const HELD_OPEN: usize = 128;
 const SHARE: usize = 4;
 
 /// Suffixes that imply a format.
-const SUFFIXES: [(&str, &[Kind]); 5] = [
-    ("safetensors", &[Kind::Safetensors]),
-    ("gguf", &[Kind::Gguf]),
-    ("pt", &[Kind::TorchZip, Kind::TorchLegacy, Kind::TorchTar]),
-    ("pth", &[Kind::TorchZip, Kind::TorchLegacy, Kind::TorchTar]),
-    ("bin", &[Kind::TorchZip, Kind::TorchLegacy, Kind::TorchTar]),
+const SUFFIXES: [(&str, &[FormatKind]); 5] = [
+    ("safetensors", &[FormatKind::Safetensors]),
+    ("gguf", &[FormatKind::Gguf]),
+    ("pt", &[FormatKind::TorchZip, FormatKind::TorchLegacy, FormatKind::TorchTar]),
+    ("pth", &[FormatKind::TorchZip, FormatKind::TorchLegacy, FormatKind::TorchTar]),
+    ("bin", &[FormatKind::TorchZip, FormatKind::TorchLegacy, FormatKind::TorchTar]),
 ];
 
 /// Opens the files of a checkpoint by path or by URL.
-pub(super) struct Files<'a> {
-    store: Option<&'a dyn Store>,
+pub(super) struct FileOpener<'a> {
+    store: Option<&'a dyn ObjectStore>,
     pub(super) options: &'a OpenOptions,
     /// Files that were opened ahead, and not yet taken.
-    ahead: RefCell<HashMap<PathBuf, Arc<dyn Source>>>,
+    opened_early: RefCell<HashMap<PathBuf, Arc<dyn Source>>>,
 }
 
-impl<'a> Files<'a> {
+impl<'a> FileOpener<'a> {
     pub(super) fn new(options: &'a OpenOptions) -> Self {
         let store = options.store.as_ref().or(store::store()).map(|store| &**store);
-        Self { store, options, ahead: RefCell::default() }
+        Self { store, options, opened_early: RefCell::default() }
     }
 
     /// The store that opens this path.
-    pub(super) fn store(&self, path: &Path) -> Option<&'a dyn Store> {
+    pub(super) fn store(&self, path: &Path) -> Option<&'a dyn ObjectStore> {
         self.store.filter(|_| store::is_url(path))
     }
 
-    pub(super) fn locate(&self, path: &Path) -> Result<Located> {
+    pub(super) fn locate(&self, path: &Path) -> Result<LocatedFiles> {
         match self.store(path) {
             Some(store) => locate_url(path, store, &self.options.format.interrupt),
             None => locate(path),
@@ -68,14 +68,14 @@ impl<'a> Files<'a> {
     ///
     /// # Errors
     /// Cancellation, which is not reported again later.
-    pub(super) fn open_ahead(&self, paths: &[PathBuf]) -> Result<()> {
+    pub(super) fn open_early(&self, paths: &[PathBuf]) -> Result<()> {
         let urls: Vec<PathBuf> =
             paths.iter().filter(|path| store::is_url(path) && is_file_url(path)).cloned().collect();
         if urls.len() > 1 {
             let opened = self.open_each(&urls);
             for (url, file) in urls.into_iter().zip(opened) {
                 match file {
-                    Ok(file) => _ = self.ahead.borrow_mut().insert(url, file),
+                    Ok(file) => _ = self.opened_early.borrow_mut().insert(url, file),
                     Err(Error::Interrupted) => return Err(Error::Interrupted),
                     Err(_) => {}
                 }
@@ -86,11 +86,11 @@ impl<'a> Files<'a> {
 
     /// Opens the files of a set, and fetches the first bytes of all of them concurrently.
     pub(super) fn open_each(&self, paths: &[PathBuf]) -> Vec<Result<Arc<dyn Source>>> {
-        let ahead: Vec<_> = paths.iter().map(|path| self.ahead.borrow_mut().remove(path)).collect();
-        if ahead.iter().any(Option::is_some) {
-            let others = paths.iter().zip(&ahead).filter(|(_, file)| file.is_none());
+        let opened_early: Vec<_> = paths.iter().map(|path| self.opened_early.borrow_mut().remove(path)).collect();
+        if opened_early.iter().any(Option::is_some) {
+            let others = paths.iter().zip(&opened_early).filter(|(_, file)| file.is_none());
             let mut others = self.open_each(&others.map(|(path, _)| path.clone()).collect::<Vec<_>>()).into_iter();
-            return ahead.into_iter().filter_map(|file| file.map(Ok).or_else(|| others.next())).collect();
+            return opened_early.into_iter().filter_map(|file| file.map(Ok).or_else(|| others.next())).collect();
         }
         match paths.first().and_then(|path| self.store(path)) {
             Some(store) if paths.iter().all(|path| store::is_url(path)) => {
@@ -114,7 +114,7 @@ fn open_each(paths: &[PathBuf]) -> Vec<Result<Arc<dyn Source>>> {
         }
         if let Ok(file) = &mut file {
             if paths.len() > 1 {
-                file.read_ahead(0, READ_AHEAD);
+                file.readahead(0, READAHEAD);
             }
             if paths.len() > 1 && files.len() >= most {
                 file.close_for_now();
@@ -154,7 +154,7 @@ fn has_too_many_open(error: &Error) -> bool {
 /// The first bytes of a file, enough to recognise its format.
 pub(super) fn first_bytes(file: &dyn Source, options: &OpenOptions) -> Result<Vec<u8>> {
     let mut first = vec![0; FIRST_READ.min(usize::try_from(file.len()).unwrap_or(FIRST_READ))];
-    file.read(&mut [Part { offset: 0, bytes: &mut first }], &options.format.interrupt)?;
+    file.read(&mut [ReadRange { offset: 0, bytes: &mut first }], &options.format.interrupt)?;
     Ok(first)
 }
 
@@ -164,7 +164,7 @@ pub(super) fn read_header(
     first: Option<Vec<u8>>,
     options: &OpenOptions,
     findings: &mut Diagnostics,
-) -> Result<(Kind, Header, More)> {
+) -> Result<(FormatKind, FileHeader, More)> {
     let first = first.map_or_else(|| first_bytes(file, options), Ok)?;
     let kind = format::sniff(&first, file.len())?;
     let misnamed = misnamed(file.path(), kind);
@@ -182,22 +182,22 @@ pub(super) fn read_header(
     Ok((kind, header, more))
 }
 
-fn read_kind(kind: Kind, file: &dyn Source, first: Vec<u8>, options: &OpenOptions) -> Result<(Header, More)> {
+fn read_kind(kind: FormatKind, file: &dyn Source, first: Vec<u8>, options: &OpenOptions) -> Result<(FileHeader, More)> {
     let unnamed = options.unnamed;
     let options = &options.format;
     Ok(match kind {
-        Kind::Safetensors => {
-            let parser = safetensors::Parser::new(first, file.len(), options);
+        FormatKind::Safetensors => {
+            let parser = safetensors::SafetensorsParser::new(first, file.len(), options);
             (drive(parser, file, &options.interrupt)?, More::Nothing)
         }
-        Kind::Gguf => {
-            let mut gguf = drive(gguf::Parser::new(first, file.len(), options), file, &options.interrupt)?;
+        FormatKind::Gguf => {
+            let mut gguf = drive(gguf::GgufParser::new(first, file.len(), options), file, &options.interrupt)?;
             (std::mem::take(&mut gguf.header), More::Gguf(gguf.into()))
         }
-        Kind::TorchZip => torch_parts(torch::zip(file, options, unnamed)?),
-        Kind::TorchLegacy => torch_parts(torch::legacy(file, options, unnamed)?),
-        Kind::TorchTar => return Err(torch::tar()),
-        Kind::TorchDistributed => {
+        FormatKind::TorchZip => torch_parts(torch::zip(file, options, unnamed)?),
+        FormatKind::TorchLegacy => torch_parts(torch::legacy(file, options, unnamed)?),
+        FormatKind::TorchTar => return Err(torch::tar()),
+        FormatKind::TorchDistributed => {
             let cause = "this is the metadata of a distributed checkpoint, but not under torch's name for it";
             let help = "name it .metadata, in the folder of the files that it describes, and open that";
             return Err(Diagnostic::new(rules::DISTRIBUTED_METADATA, cause).help(help).format());
@@ -205,12 +205,12 @@ fn read_kind(kind: Kind, file: &dyn Source, first: Vec<u8>, options: &OpenOption
     })
 }
 
-fn torch_parts((header, torch): (Header, Torch)) -> (Header, More) {
+fn torch_parts((header, torch): (FileHeader, Torch)) -> (FileHeader, More) {
     (header, More::Torch(Arc::new(torch)))
 }
 
 /// A note if the file's suffix implies another format than its first bytes.
-fn misnamed(path: &Path, kind: Kind) -> Option<String> {
+fn misnamed(path: &Path, kind: FormatKind) -> Option<String> {
     let suffix = path.extension()?.to_string_lossy().to_lowercase();
     let (suffix, promised) = SUFFIXES.iter().find(|(known, _)| *known == suffix)?;
     (!promised.contains(&kind)).then(|| format!("the file is named .{suffix} but is a {kind} file"))

@@ -101,24 +101,24 @@ impl ModelCache {
     /// The folder of a model's snapshot, by `ORG/MODEL` or `ORG/MODEL@REVISION` (a branch, a tag, a commit; `main` by default). `None` if the text is
     /// not a model name, or looks like a file. If the model or the revision is not in the cache, the error names the command that downloads it.
     pub fn find(&self, name: &str) -> Result<Option<PathBuf>> {
-        let Some(asked) = ModelName::of(name) else { return Ok(None) };
-        let model = self.model(asked.repo);
+        let Some(requested) = ModelName::of(name) else { return Ok(None) };
+        let model = self.model(requested.repo);
         if !model.is_dir() {
             let of_file = OF_FILES.iter().any(|suffix| name.ends_with(suffix));
             if of_file || Path::new(name).parent().is_some_and(Path::is_dir) {
                 return Ok(None);
             }
             let cause = format!("neither a file nor a model in the cache {}", text::path(&self.folder));
-            return Err(asked.miss(name, cause));
+            return Err(requested.miss(name, cause));
         }
-        let revision = asked.revision.unwrap_or(DEFAULT_REVISION);
-        if let Some(snapshot) = self.snapshot(asked.repo, revision)? {
+        let revision = requested.revision.unwrap_or(DEFAULT_REVISION);
+        if let Some(snapshot) = self.snapshot(requested.repo, revision)? {
             return Ok(Some(snapshot));
         }
         let found = revisions(&model)?;
         let found = if found.is_empty() { "none".to_owned() } else { found.join(", ") };
         let found = text::cut(&found, MAX_LIST);
-        Err(asked.miss(name, format!("the cache has no revision '{revision}' of the model (it has: {found})")))
+        Err(requested.miss(name, format!("the cache has no revision '{revision}' of the model (it has: {found})")))
     }
 
     /// The folder of a model, `ORG/MODEL`, which need not exist.
@@ -217,7 +217,7 @@ fn revisions(model: &Path) -> Result<Vec<String>> {
     }
     // A revision has slashes, also on systems with another path separator.
     let revision = |name: &PathBuf| name.iter().collect::<Vec<_>>().join(OsStr::new("/"));
-    Ok(names.iter().map(|name| text::shown(&text::path(Path::new(&revision(name))))).collect())
+    Ok(names.iter().map(|name| text::escape(&text::path(Path::new(&revision(name))))).collect())
 }
 
 #[cfg(test)]
@@ -243,7 +243,7 @@ mod tests {
     /// The error for a name, and the command in it.
     fn miss(cache: &ModelCache, name: &str) -> (String, String) {
         match cache.find(name).expect_err("not there") {
-            Error::NotInCache { name: asked, cause, command } if asked == name => (cause, command),
+            Error::NotInCache { name: requested, cause, command } if requested == name => (cause, command),
             other => panic!("{other}"),
         }
     }
@@ -371,9 +371,9 @@ mod tests {
         assert_eq!(near(folder.path().join("modle.safetensors")), shown(&file));
         assert_eq!(near(folder.path().join("utterly-different")), Vec::<String>::new());
         // Not in the temporary folder itself, where other tests create folders.
-        let there = folder.path().join("weights");
-        fs::create_dir(&there).expect("a folder");
-        assert_eq!(near(folder.path().join("weightsx/a/b.gguf")), shown(&there));
+        let present = folder.path().join("weights");
+        fs::create_dir(&present).expect("a folder");
+        assert_eq!(near(folder.path().join("weightsx/a/b.gguf")), shown(&present));
         assert_eq!(near("Cargo.tomm".into()), ["Cargo.toml"], "in the working folder");
         let opened = Checkpoint::open_named(&["org/tiny"], &cache, &OpenOptions::default());
         assert!(opened.expect_err("an empty snapshot").to_string().contains("the directory holds no weights"));

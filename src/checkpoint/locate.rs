@@ -12,7 +12,7 @@ use crate::format::delta::dialects;
 use crate::format::distributed;
 use crate::rules;
 use crate::source::Source;
-use crate::source::store::{self, Store};
+use crate::source::store::{self, ObjectStore};
 use crate::text;
 use crate::workers::Interrupt;
 
@@ -46,7 +46,7 @@ const LIST: &str = "list the directory";
 
 /// The files of a checkpoint.
 #[derive(Debug)]
-pub(super) enum Located {
+pub(super) enum LocatedFiles {
     /// These files, in this order.
     Files(Vec<PathBuf>),
     /// The files listed in this index.
@@ -60,7 +60,7 @@ pub(super) enum Located {
 }
 
 /// Resolves `path`.
-pub(super) fn locate(path: &Path) -> Result<Located> {
+pub(super) fn locate(path: &Path) -> Result<LocatedFiles> {
     if let Some(suffix) = PARTIAL_SUFFIXES.iter().find(|suffix| name_of(path).ends_with(*suffix)) {
         let cause = format!("the name ends in {suffix}: this is an incomplete download");
         return Err(Diagnostic::new(rules::FILE_PARTIAL, cause).path(path).format());
@@ -75,18 +75,22 @@ pub(super) fn locate(path: &Path) -> Result<Located> {
 }
 
 /// Resolves a file by its name.
-fn locate_file(path: &Path) -> Result<Located> {
+fn locate_file(path: &Path) -> Result<LocatedFiles> {
     if name_of(path).ends_with(INDEX_SUFFIX) {
-        return Ok(Located::Index(path.to_path_buf()));
+        return Ok(LocatedFiles::Index(path.to_path_buf()));
     }
     if is_distributed_metadata(&name_of(path)) {
-        return Ok(Located::Distributed(path.to_path_buf()));
+        return Ok(LocatedFiles::Distributed(path.to_path_buf()));
     }
     // A file of a rank stands for the checkpoint; its format is checked elsewhere.
     if name_of(path).ends_with(distributed::SUFFIX) && path.is_file() {
         let metadata = path.with_file_name(distributed::METADATA);
         let folder = path.parent().unwrap_or(path);
-        return if metadata.is_file() { Ok(Located::Distributed(metadata)) } else { Err(no_metadata(folder, &[])) };
+        return if metadata.is_file() {
+            Ok(LocatedFiles::Distributed(metadata))
+        } else {
+            Err(no_metadata(folder, &[]))
+        };
     }
     // A file of a GGUF split set stands for the set: only the first file has the metadata.
     let name = name_of(path);
@@ -94,9 +98,9 @@ fn locate_file(path: &Path) -> Result<Located> {
         let (own, count, end) = (path.file_name().unwrap_or_default(), shard.count, name.len() - shard.stem.len());
         let end_of = |number| format!("-{number:05}-of-{count:05}{GGUF_SUFFIX}");
         let sibling = |number| path.with_file_name(with_other_end(own, end, &end_of(number)));
-        return Ok(Located::Files((1..=count).map(sibling).collect()));
+        return Ok(LocatedFiles::Files((1..=count).map(sibling).collect()));
     }
-    Ok(Located::Files(vec![path.to_path_buf()]))
+    Ok(LocatedFiles::Files(vec![path.to_path_buf()]))
 }
 
 /// Whether a URL has the suffix of a file; any other is a folder.
@@ -113,7 +117,7 @@ fn name_without_query(url: &Path) -> String {
 }
 
 /// Resolves a URL: a file if it has the suffix of one, and a folder otherwise.
-pub(super) fn locate_url(url: &Path, store: &dyn Store, interrupt: Interrupt<'_>) -> Result<Located> {
+pub(super) fn locate_url(url: &Path, store: &dyn ObjectStore, interrupt: Interrupt<'_>) -> Result<LocatedFiles> {
     let is_file = is_file_url(url);
     if !is_file || name_without_query(url).ends_with(INDEX_SUFFIX) {
         store::require_no_query(url)?;
@@ -129,8 +133,8 @@ pub(super) fn locate_url(url: &Path, store: &dyn Store, interrupt: Interrupt<'_>
     let urls = KNOWN_NAMES.map(|name| store::join(url, name));
     for (name, opened) in KNOWN_NAMES.into_iter().zip(store.open(&urls, interrupt)) {
         match opened {
-            Ok(_) if name == distributed::METADATA => return Ok(Located::Distributed(store::join(url, name))),
-            Ok(source) => return Ok(Located::Opened(source)),
+            Ok(_) if name == distributed::METADATA => return Ok(LocatedFiles::Distributed(store::join(url, name))),
+            Ok(source) => return Ok(LocatedFiles::Opened(source)),
             Err(Error::MissingFile { .. }) => {}
             // Many web servers refuse names that begin with a dot.
             Err(Error::Io { source, .. })
@@ -218,7 +222,7 @@ impl<'a> ShardName<'a> {
 }
 
 /// Chooses the index, else the complete set of shards, else the single file; safetensors before GGUF, and GGUF before PyTorch.
-fn directory(path: &Path, entries: ReadDir) -> Result<Located> {
+fn directory(path: &Path, entries: ReadDir) -> Result<LocatedFiles> {
     let named = |entry: io::Result<DirEntry>| {
         let name = entry.map_err(|error| Error::io(path, LIST, error))?.file_name();
         let text = name_of(Path::new(&name));
@@ -228,7 +232,7 @@ fn directory(path: &Path, entries: ReadDir) -> Result<Located> {
 }
 
 /// As [`directory`], for a folder with files of these names: each raw and escaped.
-fn of_names(path: &Path, entries: Vec<(OsString, String)>) -> Result<Located> {
+fn of_names(path: &Path, entries: Vec<(OsString, String)>) -> Result<LocatedFiles> {
     let mut names = Vec::new();
     let mut of_ranks = Vec::new();
     let mut has_distributed_metadata = false;
@@ -246,7 +250,7 @@ fn of_names(path: &Path, entries: Vec<(OsString, String)>) -> Result<Located> {
 
     let indices = ending(&format!("{SUFFIX}{INDEX_SUFFIX}"));
     if !indices.is_empty() {
-        return choose(path, &indices, &format!("{DEFAULT_STEM}{SUFFIX}{INDEX_SUFFIX}")).map(Located::Index);
+        return choose(path, &indices, &format!("{DEFAULT_STEM}{SUFFIX}{INDEX_SUFFIX}")).map(LocatedFiles::Index);
     }
     let (mut files, mut suffix, mut stem) = (ending(SUFFIX), SUFFIX, DEFAULT_STEM);
     if files.is_empty() {
@@ -256,13 +260,13 @@ fn of_names(path: &Path, entries: Vec<(OsString, String)>) -> Result<Located> {
         (suffix, stem) = (TORCH_SUFFIXES[0], TORCH_STEM);
         let indices = ending(&format!("{suffix}{INDEX_SUFFIX}"));
         if !indices.is_empty() {
-            return choose(path, &indices, &format!("{stem}{suffix}{INDEX_SUFFIX}")).map(Located::Index);
+            return choose(path, &indices, &format!("{stem}{suffix}{INDEX_SUFFIX}")).map(LocatedFiles::Index);
         }
         let is_torch = |name: &&FolderEntry| TORCH_SUFFIXES.iter().any(|suffix| name.ends_with(suffix));
         files = names.iter().filter(is_torch).filter(|name| !NO_WEIGHTS.contains(&name.text.as_str())).collect();
     }
     if files.len() > 1 && files.iter().all(|name| distributed::is_of_rank(name)) {
-        return Ok(Located::OfRanks(files.into_iter().map(|file| file.below(path)).collect()));
+        return Ok(LocatedFiles::OfRanks(files.into_iter().map(|file| file.below(path)).collect()));
     }
     let mut sets: BTreeMap<(&str, usize), BTreeMap<usize, &FolderEntry>> = BTreeMap::new();
     for name in &files {
@@ -272,7 +276,7 @@ fn of_names(path: &Path, entries: Vec<(OsString, String)>) -> Result<Located> {
     }
     if let Some(((of, count), shards)) = sets.iter().find(|((of, _), _)| sets.len() == 1 || *of == stem) {
         if shards.len() == *count {
-            return Ok(Located::Files(shards.values().map(|file| file.below(path)).collect()));
+            return Ok(LocatedFiles::Files(shards.values().map(|file| file.below(path)).collect()));
         }
         // If a save from shards to one file was killed, some shards may remain, but the file is complete.
         let usual = format!("{stem}{suffix}");
@@ -281,10 +285,10 @@ fn of_names(path: &Path, entries: Vec<(OsString, String)>) -> Result<Located> {
         }
     }
     if !files.is_empty() {
-        return choose(path, &files, &format!("{stem}{suffix}")).map(|file| Located::Files(vec![file]));
+        return choose(path, &files, &format!("{stem}{suffix}")).map(|file| LocatedFiles::Files(vec![file]));
     }
     if has_distributed_metadata {
-        return Ok(Located::Distributed(store::join(path, distributed::METADATA)));
+        return Ok(LocatedFiles::Distributed(store::join(path, distributed::METADATA)));
     }
     if !ending(distributed::SUFFIX).is_empty() {
         of_ranks.sort_unstable();
@@ -366,7 +370,7 @@ fn listed(names: &[&FolderEntry]) -> String {
 mod tests {
     use super::*;
 
-    fn folder(names: &[&str]) -> (tempfile::TempDir, Result<Located>) {
+    fn folder(names: &[&str]) -> (tempfile::TempDir, Result<LocatedFiles>) {
         let folder = tempfile::tempdir().expect("a folder");
         for name in names {
             std::fs::write(folder.path().join(name), b"").expect("written");
@@ -375,7 +379,7 @@ mod tests {
         (folder, located)
     }
 
-    fn assert_same(one: &Located, other: &Located) {
+    fn assert_same(one: &LocatedFiles, other: &LocatedFiles) {
         assert_eq!(format!("{one:?}"), format!("{other:?}"));
     }
 
@@ -387,51 +391,54 @@ mod tests {
     fn the_index_comes_before_the_shards_and_these_before_a_file() {
         let (dir, located) =
             folder(&["model.safetensors.index.json", "model-00001-of-00001.safetensors", "config.json"]);
-        assert_same(&located.expect("found"), &Located::Index(dir.path().join("model.safetensors.index.json")));
+        assert_same(&located.expect("found"), &LocatedFiles::Index(dir.path().join("model.safetensors.index.json")));
         let (dir, located) =
             folder(&["model-00002-of-00002.safetensors", "model-00001-of-00002.safetensors", "a.safetensors"]);
         let shards =
             ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"].map(|name| dir.path().join(name));
-        assert_same(&located.expect("found"), &Located::Files(shards.to_vec()));
+        assert_same(&located.expect("found"), &LocatedFiles::Files(shards.to_vec()));
         let (dir, located) = folder(&["x.safetensors", "x.gguf", ".hidden.safetensors"]);
-        assert_same(&located.expect("found"), &Located::Files(vec![dir.path().join("x.safetensors")]));
+        assert_same(&located.expect("found"), &LocatedFiles::Files(vec![dir.path().join("x.safetensors")]));
     }
 
     #[test]
     fn pytorch_files_are_taken_where_there_is_nothing_better() {
         let (dir, located) = folder(&["pytorch_model.bin", "training_args.bin", "other.pt"]);
-        assert_same(&located.expect("found"), &Located::Files(vec![dir.path().join("pytorch_model.bin")]));
+        assert_same(&located.expect("found"), &LocatedFiles::Files(vec![dir.path().join("pytorch_model.bin")]));
         let (dir, located) = folder(&["crepe.pth", "optimizer.pt"]);
-        assert_same(&located.expect("found"), &Located::Files(vec![dir.path().join("crepe.pth")]));
+        assert_same(&located.expect("found"), &LocatedFiles::Files(vec![dir.path().join("crepe.pth")]));
         let (dir, located) = folder(&["pytorch_model.bin.index.json", "pytorch_model-00001-of-00002.bin"]);
-        assert_same(&located.expect("found"), &Located::Index(dir.path().join("pytorch_model.bin.index.json")));
+        assert_same(&located.expect("found"), &LocatedFiles::Index(dir.path().join("pytorch_model.bin.index.json")));
         let (dir, located) = folder(&["model.safetensors", "pytorch_model.bin.index.json", "pytorch_model.bin"]);
-        assert_same(&located.expect("found"), &Located::Files(vec![dir.path().join("model.safetensors")]));
+        assert_same(&located.expect("found"), &LocatedFiles::Files(vec![dir.path().join("model.safetensors")]));
     }
 
     #[test]
     fn a_distributed_checkpoint_is_its_metadata_whatever_of_it_is_given() {
         let (dir, located) = folder(&[".metadata", "__0_0.distcp"]);
-        let metadata = Located::Distributed(dir.path().join(".metadata"));
+        let metadata = LocatedFiles::Distributed(dir.path().join(".metadata"));
         assert_same(&located.expect("found"), &metadata);
         assert_same(&locate(&dir.path().join("__0_0.distcp")).expect("found"), &metadata);
         assert_same(&locate(&dir.path().join(".metadata")).expect("found"), &metadata);
         let names = [1, 2].map(|rank| format!("shard-0000{rank}-model-00001-of-00001.safetensors"));
         let (ranks, located) = folder(&[&names[0], &names[1], "config.json"]);
-        assert_same(&located.expect("found"), &Located::OfRanks(names.map(|name| ranks.path().join(name)).to_vec()));
+        assert_same(
+            &located.expect("found"),
+            &LocatedFiles::OfRanks(names.map(|name| ranks.path().join(name)).to_vec()),
+        );
         let of_one = dir.path().join("__3.metadata");
-        assert_same(&locate(&of_one).expect("found"), &Located::Distributed(of_one));
+        assert_same(&locate(&of_one).expect("found"), &LocatedFiles::Distributed(of_one));
         let (dir, located) = folder(&[".metadata", "__0_0.distcp", "model.safetensors"]);
-        assert_same(&located.expect("found"), &Located::Files(vec![dir.path().join("model.safetensors")]));
+        assert_same(&located.expect("found"), &LocatedFiles::Files(vec![dir.path().join("model.safetensors")]));
     }
 
     #[test]
     fn of_several_files_the_one_of_the_usual_name_is_taken() {
         let (dir, located) = folder(&["model.safetensors", "model.fp16.safetensors"]);
-        assert_same(&located.expect("found"), &Located::Files(vec![dir.path().join("model.safetensors")]));
+        assert_same(&located.expect("found"), &LocatedFiles::Files(vec![dir.path().join("model.safetensors")]));
         assert_eq!(rule(&["a.safetensors", "b.safetensors"]), "directory.ambiguous");
         let (dir, located) = folder(&["model.safetensors", "model-00002-of-00002.safetensors"]);
-        assert_same(&located.expect("found"), &Located::Files(vec![dir.path().join("model.safetensors")]));
+        assert_same(&located.expect("found"), &LocatedFiles::Files(vec![dir.path().join("model.safetensors")]));
     }
 
     #[test]

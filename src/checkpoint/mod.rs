@@ -9,8 +9,8 @@ mod decoded;
 mod delta;
 mod distributed;
 mod files;
+mod header_cache;
 mod hub;
-mod known;
 mod locate;
 mod near_paths;
 mod objects;
@@ -25,11 +25,13 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-pub(crate) use conversion::{Composition, Made, sizes_of_parts};
-pub use conversion::{ConversionRule, PlainRule, Step};
+pub(crate) use conversion::{Composition, WeightRecipe, sizes_of_parts};
+pub use conversion::{ConversionRule, ConversionStep, PlainRule};
 pub use decoded::{Decode, DecodedWeight, Grain};
-pub use delta::{ChangedElements, Delta, Dialect};
-pub(crate) use delta::{FAR_AT_A_TIME, Identity, Overlay, Patches, check_chain, hash_of_block, overlay, patches};
+pub use delta::{ChangedElements, DeltaDialect, OpenedDelta};
+pub(crate) use delta::{
+    CheckpointIdentity, FAR_AT_A_TIME, Overlay, Patches, check_chain, hash_of_block, overlay, patches,
+};
 pub use distributed::FolderPieces;
 pub(crate) use distributed::{PiecePlace, PlacedPiece};
 pub use hub::{ModelCache, find_in_cache};
@@ -38,7 +40,7 @@ pub use near_paths::with_near_paths;
 pub use objects::FileObject;
 pub(crate) use packed::{STEP, Unpacker, unpacking_bytes};
 pub use shards::{IndexedShard, compare_with_index};
-pub use tree::{Tree, TreeLimits, TreeLine};
+pub use tree::{PrefixTree, TreeLimits, TreeLine};
 
 use crate::budget;
 use crate::buffer::Buffer;
@@ -46,11 +48,11 @@ use crate::error::{Diagnostic, Error, Policy, Result};
 use crate::format::distributed::Distributed;
 use crate::format::gguf::Gguf;
 use crate::format::torch::Torch;
-use crate::format::{self, Kind};
-use crate::memory::Fingerprint;
+use crate::format::{self, FormatKind};
+use crate::memory::FileIdentity;
 use crate::names::{NameIndex, join, nearest, nearest_to_pattern};
 use crate::rules;
-use crate::source::store::Store;
+use crate::source::store::ObjectStore;
 use crate::source::{Filesystem, LocalFile, Source};
 use crate::tensor::{TensorInfo, TensorTable};
 use crate::text;
@@ -94,11 +96,11 @@ pub struct OpenOptions {
     /// How tensors are loaded into memory.
     pub backend: Backend,
     /// How headers are read.
-    pub format: format::Options,
+    pub format: format::HeaderOptions,
     /// Leave the tensors of PyTorch files without names, for a loader that keeps the values nested.
     pub unnamed: bool,
     /// The store that opens URLs; `None` for that of the process ([`crate::source::store::set_store`]).
-    pub store: Option<Arc<dyn Store>>,
+    pub store: Option<Arc<dyn ObjectStore>>,
 }
 
 impl OpenOptions {
@@ -110,7 +112,7 @@ impl OpenOptions {
 
     /// Sets how headers are read.
     #[must_use]
-    pub fn format(self, format: format::Options) -> Self {
+    pub fn format(self, format: format::HeaderOptions) -> Self {
         Self { format, ..self }
     }
 
@@ -134,7 +136,7 @@ pub struct FileFacts {
     /// The path that it was opened by.
     pub path: PathBuf,
     /// Its format; `None` for a missing shard of an index.
-    pub kind: Option<Kind>,
+    pub kind: Option<FormatKind>,
     /// Its own key and value pairs, where both are text; `None` if its format has none.
     pub metadata: Option<Vec<(String, String)>>,
     /// The data that only its format has.
@@ -204,8 +206,8 @@ impl Catalog {
     }
 
     /// The format of the (first) file.
-    pub fn kind(&self) -> Kind {
-        self.files.iter().find_map(|file| file.kind).unwrap_or(Kind::Safetensors)
+    pub fn kind(&self) -> FormatKind {
+        self.files.iter().find_map(|file| file.kind).unwrap_or(FormatKind::Safetensors)
     }
 
     /// The facts about the files, by number.
@@ -318,7 +320,7 @@ impl Catalog {
         NameIndex::probe(&table)?;
         let names = NameIndex::new(&table).map_err(|twice| {
             let (a, b) = twice.first().copied().unwrap_or_default();
-            let [first, second] = [a, b].map(|number| crate::text::shown(self.table.name(number)));
+            let [first, second] = [a, b].map(|number| crate::text::escape(self.table.name(number)));
             let cause = format!("'{first}' and '{second}' would both have this name");
             let fault = Diagnostic::new(rules::NAMES_COLLISION, cause).tensor(table.name(b));
             let path = &self.files[self.table.get(b).file as usize].path;
@@ -366,7 +368,7 @@ impl Catalog {
     fn row_note(&self, name: &str) -> Option<String> {
         let (weight, row) = name.rsplit_once('.')?;
         let is_row = row.bytes().all(|byte| byte.is_ascii_digit()) && self.find(weight).is_some();
-        is_row.then(|| format!("'{}' is a weight, whose rows are slices such as [0:1]", text::shown(weight)))
+        is_row.then(|| format!("'{}' is a weight, whose rows are slices such as [0:1]", text::escape(weight)))
     }
 
     /// The positions in the name index of the weight of this name and of all below it.
@@ -463,7 +465,7 @@ impl Checkpoint {
     /// Opens one safetensors file as a checkpoint, and the file itself. If the header is byte for byte the last one of this path, it is not parsed
     /// again. A file whose tensors are views holds no descriptor.
     pub fn open_safetensors(path: &Path, options: &OpenOptions) -> Result<(Self, Arc<LocalFile>)> {
-        known::open(path, options)
+        header_cache::open(path, options)
     }
 
     /// The contents of the checkpoint.
@@ -483,7 +485,7 @@ impl Checkpoint {
     }
 
     /// The fingerprints of the files when they were opened.
-    pub fn fingerprints(&self) -> impl Iterator<Item = Fingerprint> {
+    pub fn fingerprints(&self) -> impl Iterator<Item = FileIdentity> {
         self.files.iter().flatten().map(|file| file.origin().fingerprint)
     }
 
@@ -518,8 +520,8 @@ impl Checkpoint {
     /// See [`Catalog::recipe`].
     pub fn look_up(&self, numbers: impl Iterator<Item = usize>, all: bool, interrupt: Interrupt<'_>) -> Result<()> {
         let (catalog, mut pieces, mut changed) = (self.catalog(), Vec::new(), BTreeMap::<u32, Vec<Range<u64>>>::new());
-        let is_told = |file: &FileFacts| matches!(file.more, More::Distributed(_) | More::Deltas(_));
-        if !catalog.files.iter().any(is_told) {
+        let is_reported = |file: &FileFacts| matches!(file.more, More::Distributed(_) | More::Deltas(_));
+        if !catalog.files.iter().any(is_reported) {
             return Ok(());
         }
         // The sources of composed weights are looked up separately.

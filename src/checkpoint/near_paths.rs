@@ -33,11 +33,11 @@ fn near_paths(path: &Path) -> Vec<String> {
     let here = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
     let (Some(name), Ok(entries)) = (missing.file_name(), fs::read_dir(here)) else { return Vec::new() };
     let names: Vec<String> = entries.flatten().map(|entry| text::path(Path::new(&entry.file_name()))).collect();
-    let wanted = text::path(Path::new(name));
+    let requested = text::path(Path::new(name));
     // An edit of a short name may change half of it.
     let is_near = |near: &String| {
-        wanted.chars().count() >= SHORT || near.eq_ignore_ascii_case(&wanted) || near.starts_with(&wanted)
+        requested.chars().count() >= SHORT || near.eq_ignore_ascii_case(&requested) || near.starts_with(&requested)
     };
-    let near = nearest_of(&names, std::slice::from_ref(&wanted), NEAR_NAMES).unwrap_or_default();
+    let near = nearest_of(&names, std::slice::from_ref(&requested), NEAR_NAMES).unwrap_or_default();
     near.iter().flatten().filter(|near| is_near(near)).map(|name| text::path(&folder.join(name))).collect()
 }

@@ -1,7 +1,7 @@
 //! The contents of PyTorch files other than tensors: named values, and the calls and globals of their pickles.
 
 use super::{Catalog, FileFacts};
-use crate::format::pickle::{GlobalUse, Object, ObjectId, Pickled, source_of};
+use crate::format::pickle::{GlobalUse, ObjectId, PickleObject, Pickled, source_of};
 use crate::format::torch::Torch;
 use crate::names::join;
 use crate::text;
@@ -21,7 +21,7 @@ pub struct FileObject<'a> {
 
 impl<'a> FileObject<'a> {
     /// The value.
-    pub fn object(&self) -> &'a Object {
+    pub fn object(&self) -> &'a PickleObject {
         self.pickled.objects.get(self.id)
     }
 
@@ -38,8 +38,12 @@ impl<'a> FileObject<'a> {
     /// The class or function that would make it, and what is known about that; `None` for plain data.
     pub fn global(&self) -> Option<&'a GlobalUse> {
         match self.object() {
-            Object::Opaque(_) => self.pickled.objects.opaque(self.id).map(|opaque| self.pickled.global(opaque.global)),
-            Object::Global(global) | Object::Subclass { class: global, .. } => Some(self.pickled.global(*global)),
+            PickleObject::Opaque(_) => {
+                self.pickled.objects.opaque(self.id).map(|opaque| self.pickled.global(opaque.global))
+            }
+            PickleObject::Global(global) | PickleObject::Subclass { class: global, .. } => {
+                Some(self.pickled.global(*global))
+            }
             _ => None,
         }
     }
@@ -53,7 +57,7 @@ impl Catalog {
         let (is, leaf) = if leaf == name { ("is", name) } else { ("holds", leaf) };
         Some(format!(
             "it {is} a value that is not a tensor: max_weights.infos(weights).objects['{}']",
-            text::shown(leaf)
+            text::escape(leaf)
         ))
     }
 
@@ -84,6 +88,6 @@ impl Catalog {
             torch.pickled.globals.iter().chain(&torch.stray_globals).map(move |global| (file, global))
         });
         let distributed = self.files.iter().filter_map(FileFacts::distributed);
-        of_torch.chain(distributed.flat_map(|said| said.globals.iter().map(|global| (0, global))))
+        of_torch.chain(distributed.flat_map(|declared| declared.globals.iter().map(|global| (0, global))))
     }
 }

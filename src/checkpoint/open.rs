@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::delta;
-use super::files::{Files, read_header};
-use super::locate::{INDEX_SUFFIX, Located, ShardName, name_of};
+use super::files::{FileOpener, read_header};
+use super::locate::{INDEX_SUFFIX, LocatedFiles, ShardName, name_of};
 use super::shards::Disagreements;
 use super::{Catalog, Checkpoint, FileFacts, More, OpenOptions, ValueFile, distributed};
 use crate::budget;
@@ -22,14 +22,14 @@ use crate::text;
 
 /// The combined headers of some files.
 #[derive(Default)]
-struct Contents {
+struct HeaderContentsOfAll {
     sources: Vec<Option<Arc<dyn Source>>>,
     files: Vec<FileFacts>,
     table: TensorTable,
     values: Vec<ValueFile>,
 }
 
-impl Contents {
+impl HeaderContentsOfAll {
     /// Adds a file, which begins with `first` if that was read.
     fn add(
         &mut self,
@@ -46,7 +46,7 @@ impl Contents {
             Ok(read) => read,
             Err(error) => {
                 self.add_nothing(path.into());
-                return findings.go_on(error.at_path(path));
+                return findings.record(error.at_path(path));
             }
         };
         let number = self.files.len() as u32;
@@ -67,7 +67,7 @@ impl Contents {
         self.sources.push(None);
     }
 
-    fn finish(self, names: Option<NameIndex>, note: Option<String>, options: &OpenOptions) -> Result<Read> {
+    fn finish(self, names: Option<NameIndex>, note: Option<String>, options: &OpenOptions) -> Result<HeadersRead> {
         let Self { sources, files, table, values } = self;
         NameIndex::probe(&table)?;
         let names = match names {
@@ -97,7 +97,7 @@ impl Contents {
 }
 
 /// The combined headers of all files; the source of a missing file is `None`.
-type Read = (Catalog, Vec<Option<Arc<dyn Source>>>);
+type HeadersRead = (Catalog, Vec<Option<Arc<dyn Source>>>);
 
 /// Opens one path of any kind, or a list of files.
 pub(super) fn open(paths: &[PathBuf], options: &OpenOptions) -> Result<Checkpoint> {
@@ -116,7 +116,7 @@ pub(super) fn open_sources(
 /// The catalog of one file, which begins with `first`.
 pub(super) fn catalog_of(file: Arc<dyn Source>, first: Vec<u8>, options: &OpenOptions) -> Result<Arc<Catalog>> {
     let read = |findings: &mut Diagnostics| {
-        let mut contents = Contents::default();
+        let mut contents = HeaderContentsOfAll::default();
         contents.add(file, Some(first), options, findings)?;
         finish_contents(contents, options, findings)
     };
@@ -126,7 +126,7 @@ pub(super) fn catalog_of(file: Arc<dyn Source>, first: Vec<u8>, options: &OpenOp
 /// The catalog of one file, and all findings about it. Other files of its set are not read.
 pub(super) fn inspect(file: Arc<dyn Source>, options: &OpenOptions) -> Result<(Option<Catalog>, Vec<Diagnostic>)> {
     let mut findings = Diagnostics::new(Policy::CollectAll, usize::MAX);
-    let mut contents = Contents::default();
+    let mut contents = HeaderContentsOfAll::default();
     let read = contents.add(file, None, options, &mut findings).and_then(|()| contents.finish(None, None, options));
     match findings.finish(read) {
         Ok(((catalog, _), findings)) => Ok((Some(catalog), findings)),
@@ -138,7 +138,7 @@ pub(super) fn inspect(file: Arc<dyn Source>, options: &OpenOptions) -> Result<(O
 fn finish(
     opened: &[PathBuf],
     options: &OpenOptions,
-    read: impl FnOnce(&mut Diagnostics) -> Result<Read>,
+    read: impl FnOnce(&mut Diagnostics) -> Result<HeadersRead>,
 ) -> Result<Checkpoint> {
     // Each file's parser limits its own findings.
     let mut findings = Diagnostics::new(options.format.policy, usize::MAX);
@@ -155,27 +155,29 @@ fn finish(
     Ok(Checkpoint { catalog, files, opened, options })
 }
 
-fn read(paths: &[PathBuf], options: &OpenOptions, findings: &mut Diagnostics) -> Result<Read> {
-    let files = &Files::new(options);
+fn read(paths: &[PathBuf], options: &OpenOptions, findings: &mut Diagnostics) -> Result<HeadersRead> {
+    let files = &FileOpener::new(options);
     match paths {
         [] => Err(Error::Argument("no checkpoint files were given".into())),
         [path] => match files.locate(path)? {
-            Located::Files(paths) => open_files(files, &paths, options, findings),
-            Located::Index(index) => {
+            LocatedFiles::Files(paths) => open_files(files, &paths, options, findings),
+            LocatedFiles::Index(index) => {
                 let index = files.open(&index)?;
                 open_index(files, &index, options, findings)
             }
-            Located::Opened(source) if name_of(source.path()).ends_with(INDEX_SUFFIX) => {
+            LocatedFiles::Opened(source) if name_of(source.path()).ends_with(INDEX_SUFFIX) => {
                 open_index(files, &source, options, findings)
             }
-            Located::Opened(source) if name_of(source.path()) == dialects::MANIFEST => Err(delta::alone(source.path())),
-            Located::Opened(source) => read_sources(vec![source], options, findings),
-            Located::Distributed(metadata) => {
+            LocatedFiles::Opened(source) if name_of(source.path()) == dialects::MANIFEST => {
+                Err(delta::alone(source.path()))
+            }
+            LocatedFiles::Opened(source) => read_sources(vec![source], options, findings),
+            LocatedFiles::Distributed(metadata) => {
                 let named = distributed::read(files.open(&metadata)?, &metadata, &options.format)?;
                 let opened = files.open_each(&named.paths);
                 open_distributed(named, opened, options, findings)
             }
-            Located::OfRanks(paths) => open_of_ranks(files, paths, options, findings),
+            LocatedFiles::OfRanks(paths) => open_of_ranks(files, paths, options, findings),
         },
         paths => {
             let (base, deltas) = delta::base_and_deltas(files, paths, options)?;
@@ -185,17 +187,26 @@ fn read(paths: &[PathBuf], options: &OpenOptions, findings: &mut Diagnostics) ->
             let (base, sources) = read(base, options, findings)?;
             let (added, table, sources) = delta::compose(&base, sources, &deltas, &options.format.interrupt)?;
             let files = base.files.iter().cloned().chain(added).collect();
-            Contents { sources, files, table, values: Vec::new() }.finish(None, None, options)
+            HeaderContentsOfAll { sources, files, table, values: Vec::new() }.finish(None, None, options)
         }
     }
 }
 
-fn open_files(files: &Files<'_>, paths: &[PathBuf], options: &OpenOptions, findings: &mut Diagnostics) -> Result<Read> {
+fn open_files(
+    files: &FileOpener<'_>,
+    paths: &[PathBuf],
+    options: &OpenOptions,
+    findings: &mut Diagnostics,
+) -> Result<HeadersRead> {
     read_sources(files.open_each(paths).into_iter().collect::<Result<_>>()?, options, findings)
 }
 
-fn read_sources(sources: Vec<Arc<dyn Source>>, options: &OpenOptions, findings: &mut Diagnostics) -> Result<Read> {
-    let mut contents = Contents::default();
+fn read_sources(
+    sources: Vec<Arc<dyn Source>>,
+    options: &OpenOptions,
+    findings: &mut Diagnostics,
+) -> Result<HeadersRead> {
+    let mut contents = HeaderContentsOfAll::default();
     for source in sources {
         contents.add(source, None, options, findings)?;
     }
@@ -203,7 +214,11 @@ fn read_sources(sources: Vec<Arc<dyn Source>>, options: &OpenOptions, findings: 
 }
 
 /// The checks across all files that have no index.
-fn finish_contents(contents: Contents, options: &OpenOptions, findings: &mut Diagnostics) -> Result<Read> {
+fn finish_contents(
+    contents: HeaderContentsOfAll,
+    options: &OpenOptions,
+    findings: &mut Diagnostics,
+) -> Result<HeadersRead> {
     check_no_delta(&contents)?;
     let ggufs = contents.files.iter().filter_map(FileFacts::gguf);
     if ggufs.clone().count() > 1 || ggufs.clone().any(|gguf| gguf.split.is_some()) {
@@ -218,7 +233,7 @@ fn finish_contents(contents: Contents, options: &OpenOptions, findings: &mut Dia
 }
 
 /// Fails if a file is a delta, even a damaged one: its tensors are not weights.
-fn check_no_delta(contents: &Contents) -> Result<()> {
+fn check_no_delta(contents: &HeaderContentsOfAll) -> Result<()> {
     let is_sparse =
         |file: &FileFacts| delta::is_delta(file.metadata.as_deref().unwrap_or_default(), &TensorTable::default());
     let own = contents.table.iter().find(|info| info.name.starts_with(PREFIX)).map(|info| info.file as usize);
@@ -247,18 +262,18 @@ fn alone(files: &[FileFacts]) -> Option<String> {
 }
 
 fn open_index(
-    files: &Files<'_>,
+    files: &FileOpener<'_>,
     file: &Arc<dyn Source>,
     options: &OpenOptions,
     findings: &mut Diagnostics,
-) -> Result<Read> {
+) -> Result<HeadersRead> {
     let path = file.path();
-    let parser = index::Parser::new(file.len(), &options.format);
+    let parser = index::IndexParser::new(file.len(), &options.format);
     let index = drive(parser, &**file, &options.format.interrupt).map_err(|error| error.at_path(path))?;
     let folder = store::parent(path);
     let paths: Vec<PathBuf> = index.shards.iter().map(|shard| store::join(&folder, shard)).collect();
 
-    let mut contents = Contents::default();
+    let mut contents = HeaderContentsOfAll::default();
     let mut disagreements = Disagreements::new();
     let mut absent = vec![false; paths.len()];
     for (number, file) in files.open_each(&paths).into_iter().enumerate() {
@@ -289,23 +304,23 @@ fn open_index(
 }
 
 fn open_distributed(
-    named: distributed::Named,
+    named: distributed::NamedFindings,
     opened: Vec<Result<Arc<dyn Source>>>,
     options: &OpenOptions,
     findings: &mut Diagnostics,
-) -> Result<Read> {
+) -> Result<HeadersRead> {
     let composed = distributed::compose(named, opened, &options.format)?;
-    let distributed::Composed { sources, files, table, values, noted } = composed;
+    let distributed::ComposedFolder { sources, files, table, values, noted } = composed;
     findings.extend(noted.tolerated(options.format.policy)?);
-    Contents { sources, files, table, values }.finish(None, None, options)
+    HeaderContentsOfAll { sources, files, table, values }.finish(None, None, options)
 }
 
 fn open_of_ranks(
-    of: &Files<'_>,
+    of: &FileOpener<'_>,
     paths: Vec<PathBuf>,
     options: &OpenOptions,
     findings: &mut Diagnostics,
-) -> Result<Read> {
+) -> Result<HeadersRead> {
     let mut files = Vec::with_capacity(paths.len());
     for file in of.open_each(&paths) {
         let file = file?;

@@ -7,7 +7,7 @@ use zstd::stream::raw::{DParameter, Decoder, InBuffer, Operation, OutBuffer};
 
 use crate::budget;
 use crate::error::{Error, Result};
-use crate::source::{Filesystem, Part, Source};
+use crate::source::{Filesystem, ReadRange, Source};
 use crate::workers::Interrupt;
 
 /// The bytes read from a file at a time.
@@ -85,7 +85,7 @@ impl Unpacker {
                 let most = if is_served { READ_OF_SERVER } else { READ };
                 self.packed.resize(left.min(most as u64) as usize, 0);
                 self.used = 0;
-                let part = Part { offset: range.start + self.read, bytes: &mut self.packed };
+                let part = ReadRange { offset: range.start + self.read, bytes: &mut self.packed };
                 file.read(&mut [part], interrupt)?;
                 self.read += self.packed.len() as u64;
             }
@@ -130,12 +130,12 @@ impl Unpacker {
 }
 
 impl Unpacker {
-    /// Unpacks a range of frames, from start to end, and passes the output to `take` in parts; `room` is the buffer.
+    /// Unpacks a range of frames, from start to end, and passes the output to `take` in parts; `buffer` is the buffer.
     pub(crate) fn frames(
         &mut self,
         file: &dyn Source,
         range: &Range<u64>,
-        room: &mut [u8],
+        buffer: &mut [u8],
         interrupt: Interrupt<'_>,
         fault: &dyn Fn(String) -> Error,
         take: &mut dyn FnMut(&[u8]) -> Result<()>,
@@ -144,8 +144,8 @@ impl Unpacker {
         let mut is_in_frame = false;
         while is_in_frame || !self.is_at_end(range) {
             interrupt()?;
-            let (len, is_end) = self.step(file, range, room, interrupt, fault)?;
-            take(&room[..len])?;
+            let (len, is_end) = self.step(file, range, buffer, interrupt, fault)?;
+            take(&buffer[..len])?;
             is_in_frame = !is_end;
         }
         Ok(())

@@ -13,7 +13,7 @@ use crate::tensor::{TensorInfo, TensorTable};
 #[derive(Debug, Clone, Copy)]
 pub enum IndexedShard<'a> {
     /// It exists, with these tensors.
-    There(&'a TensorTable),
+    ObjectHead(&'a TensorTable),
     /// It exists, with unknown contents.
     Unread,
     /// It is missing.
@@ -31,7 +31,7 @@ pub fn compare_with_index(
     let paths: Vec<PathBuf> = index.shards.iter().map(|shard| folder.join(shard)).collect();
     let mut table = TensorTable::default();
     for (number, shard) in shards.iter().enumerate().take(paths.len()) {
-        if let IndexedShard::There(tensors) = shard {
+        if let IndexedShard::ObjectHead(tensors) = shard {
             table.append(tensors, number as u32)?;
         }
     }
@@ -39,7 +39,7 @@ pub fn compare_with_index(
         (0..paths.len()).map(|number| shards.get(number).is_none_or(missing)).collect()
     };
     let absent = are(|shard| matches!(shard, IndexedShard::Missing));
-    let unread = are(|shard| !matches!(shard, IndexedShard::There(_)));
+    let unread = are(|shard| !matches!(shard, IndexedShard::ObjectHead(_)));
     let mut disagreements = Disagreements::new();
     disagreements.missing_shards(&paths, index, &absent);
     NameIndex::probe(&table)?;

@@ -4,11 +4,11 @@ use super::Checkpoint;
 use crate::budget::{self, Budget, Short};
 use crate::error::{Diagnostic, Diagnostics, Error, Result};
 use crate::format::pickle::{self, GlobalUse, PersistentIds, Pickled, StorageRef};
-use crate::format::torch::{self, File, Place, Torch, pickle_limits};
-use crate::format::torch_zip::{Archive, Entry, Method};
-use crate::format::{Header, Options, drive, shown, torch_legacy, torch_zip};
+use crate::format::torch::{self, StorageLocation, Torch, TorchFrame, pickle_limits};
+use crate::format::torch_zip::{CheckedArchive, ZipEntry, ZipMethod};
+use crate::format::{FileHeader, HeaderOptions, drive, escape, torch_legacy, torch_zip};
 use crate::rules;
-use crate::source::{Part, Source};
+use crate::source::{ReadRange, Source};
 use crate::tensor::Span;
 use crate::workers::Interrupt;
 
@@ -16,37 +16,37 @@ use crate::workers::Interrupt;
 const STRAY_PICKLES: usize = 100;
 
 /// A zip archive, written by torch.save since version 1.6.
-pub(super) fn zip(source: &dyn Source, options: &Options, unnamed: bool) -> Result<(Header, Torch)> {
-    read_zip(torch_zip::Parser::new(source.len(), options), source, options, unnamed)
+pub(super) fn zip(source: &dyn Source, options: &HeaderOptions, unnamed: bool) -> Result<(FileHeader, Torch)> {
+    read_zip(torch_zip::TorchZipParser::new(source.len(), options), source, options, unnamed)
 }
 
 /// A value that torch.save wrote to a file with others. Its archive has no comment, so its end is found with a short read.
-pub(super) fn item(source: &dyn Source, options: &Options) -> Result<Torch> {
-    let parser = torch_zip::Parser::new(source.len(), options).without_comment();
+pub(super) fn item(source: &dyn Source, options: &HeaderOptions) -> Result<Torch> {
+    let parser = torch_zip::TorchZipParser::new(source.len(), options).without_comment();
     read_zip(parser, source, options, true).map(|(_, torch)| torch)
 }
 
 fn read_zip(
-    parser: torch_zip::Parser<'_>,
+    parser: torch_zip::TorchZipParser<'_>,
     source: &dyn Source,
-    options: &Options,
+    options: &HeaderOptions,
     unnamed: bool,
-) -> Result<(Header, Torch)> {
+) -> Result<(FileHeader, Torch)> {
     let mut archive = drive(parser, source, &options.interrupt)?;
     let mut findings = options.findings();
     findings.extend(std::mem::take(&mut archive.findings));
     let read = zip_contents(source, options, unnamed, &archive, &mut findings);
     let ((header, torch), findings) = findings.finish(read)?;
-    Ok((Header { findings, ..header }, torch))
+    Ok((FileHeader { findings, ..header }, torch))
 }
 
 fn zip_contents(
     source: &dyn Source,
-    options: &Options,
+    options: &HeaderOptions,
     unnamed: bool,
-    archive: &Archive,
+    archive: &CheckedArchive,
     findings: &mut Diagnostics,
-) -> Result<(Header, Torch)> {
+) -> Result<(FileHeader, Torch)> {
     let mut budget = Budget::of_file(source.len());
     let short = |short: Short| budget::error_of(short.into_fault(rules::PICKLE_MEMORY).into());
     budget.take(archive.bytes()).map_err(short)?;
@@ -69,19 +69,19 @@ fn zip_contents(
     drop(bytes);
     pickled.budget.extend(entry.size as usize);
     let places = |_: usize, storage: &StorageRef| archive.storage(&storage.key).map(|entry| place(&entry));
-    let frame = File { big_endian: layout.big_endian, places: &places };
+    let frame = TorchFrame { big_endian: layout.big_endian, places: &places };
     let (header, mut torch) = finish(pickled, frame, layout.version, &limits, unnamed)?;
     torch.stray_globals = stray;
     Ok((header, torch))
 }
 
-fn place(entry: &Entry<'_>) -> Place {
-    let inflated = (entry.method == Method::Deflated).then_some(entry.size);
-    Place { span: entry.data, inflated, crc32: entry.crc32 }
+fn place(entry: &ZipEntry<'_>) -> StorageLocation {
+    let inflated = (entry.method == ZipMethod::Deflated).then_some(entry.size);
+    StorageLocation { span: entry.data, inflated, crc32: entry.crc32 }
 }
 
 /// The globals of pickles after that of the checkpoint, in the same entry. `torch.load` does not read them, but another program may.
-fn stray_globals(bytes: &[u8], pickled: &Pickled, at: u64, limits: &pickle::Limits) -> Vec<GlobalUse> {
+fn stray_globals(bytes: &[u8], pickled: &Pickled, at: u64, limits: &pickle::PickleLimits) -> Vec<GlobalUse> {
     let mut found: Vec<GlobalUse> = Vec::new();
     let mut start = pickled.consumed;
     for _ in 0..STRAY_PICKLES {
@@ -102,7 +102,7 @@ fn stray_globals(bytes: &[u8], pickled: &Pickled, at: u64, limits: &pickle::Limi
 
 fn trailing(pickled: &Pickled, len: usize, stray: &[GlobalUse], at: u64) -> Diagnostic {
     let names = match stray.first() {
-        Some(first) => format!("; they are a pickle that names {}", shown(&first.full_name())),
+        Some(first) => format!("; they are a pickle that names {}", escape(&first.full_name())),
         None => String::new(),
     };
     let cause = format!("{} bytes follow the end of the pickle{names}", len - pickled.consumed);
@@ -110,39 +110,39 @@ fn trailing(pickled: &Pickled, len: usize, stray: &[GlobalUse], at: u64) -> Diag
 }
 
 /// The stream that torch.save wrote before 1.6. Its elements are always little-endian.
-pub(super) fn legacy(source: &dyn Source, options: &Options, unnamed: bool) -> Result<(Header, Torch)> {
-    let parser = torch_legacy::Parser::new(source.len(), options);
+pub(super) fn legacy(source: &dyn Source, options: &HeaderOptions, unnamed: bool) -> Result<(FileHeader, Torch)> {
+    let parser = torch_legacy::TorchLegacyParser::new(source.len(), options);
     let torch_legacy::Legacy { pickled, spans, findings, .. } = drive(parser, source, &options.interrupt)?;
     let places = |number: usize, storage: &StorageRef| {
         let span = *spans.get(number)?;
         // The span is that of a view, if the storage is one; tensors of all views share the memory of the whole.
         let before = storage.view.as_ref().map_or(Some(0), |view| view.offset.checked_mul(storage.dtype.bytes()))?;
         let whole = Span::within(source.len(), span.start().checked_sub(before)?, storage.bytes()).ok()?;
-        Some(Place::stored(whole))
+        Some(StorageLocation::stored(whole))
     };
-    let frame = File { big_endian: false, places: &places };
+    let frame = TorchFrame { big_endian: false, places: &places };
     let (header, torch) = finish(pickled, frame, None, &pickle_limits(&options.limits), unnamed)?;
-    Ok((Header { findings, ..header }, torch))
+    Ok((FileHeader { findings, ..header }, torch))
 }
 
 /// `version` is that of the archive.
 fn finish(
     pickled: Pickled,
-    frame: File<'_>,
+    frame: TorchFrame<'_>,
     version: Option<u64>,
-    limits: &pickle::Limits,
+    limits: &pickle::PickleLimits,
     unnamed: bool,
-) -> Result<(Header, Torch)> {
+) -> Result<(FileHeader, Torch)> {
     let byte_order = if frame.big_endian { "big" } else { "little" };
     let mut metadata = vec![("byteorder".to_owned(), byte_order.to_owned())];
     metadata.extend(version.map(|version| ("version".to_owned(), version.to_string())));
     let metadata = Some(metadata);
     if unnamed {
-        let header = Header { metadata, ..Header::default() };
+        let header = FileHeader { metadata, ..FileHeader::default() };
         return Ok((header, Torch::new(pickled, frame)?));
     }
     let (tensors, torch) = torch::build(pickled, frame, limits)?;
-    Ok((Header { tensors, metadata, ..Header::default() }, torch))
+    Ok((FileHeader { tensors, metadata, ..FileHeader::default() }, torch))
 }
 
 /// The error for a tar archive from before 0.1.10. PyTorch's reader of these had CVE-2025-32434, and they are unsupported here.
@@ -175,7 +175,7 @@ impl Checkpoint {
     }
 }
 
-fn verify(source: &dyn Source, torch: &Torch, place: Place, interrupt: Interrupt<'_>) -> Result<()> {
+fn verify(source: &dyn Source, torch: &Torch, place: StorageLocation, interrupt: Interrupt<'_>) -> Result<()> {
     let mut checksum = crc32fast::Hasher::new();
     if let Some(size) = place.inflated {
         torch.check_inflated()?;
@@ -184,7 +184,7 @@ fn verify(source: &dyn Source, torch: &Torch, place: Place, interrupt: Interrupt
             size,
             |offset, bytes| {
                 interrupt()?;
-                source.read(&mut [Part { offset: place.span.start() + offset, bytes }], interrupt)
+                source.read(&mut [ReadRange { offset: place.span.start() + offset, bytes }], interrupt)
             },
             |piece| {
                 checksum.update(piece);
@@ -196,7 +196,7 @@ fn verify(source: &dyn Source, torch: &Torch, place: Place, interrupt: Interrupt
         let mut offset = place.span.start();
         while offset < place.span.end() {
             bytes.truncate((place.span.end() - offset) as usize);
-            source.read(&mut [Part { offset, bytes: &mut bytes }], interrupt)?;
+            source.read(&mut [ReadRange { offset, bytes: &mut bytes }], interrupt)?;
             checksum.update(&bytes);
             offset += bytes.len() as u64;
             interrupt()?;

@@ -28,18 +28,18 @@ pub struct TreeLimits {
 
 /// A branch or leaf.
 #[derive(Debug)]
-struct Node {
+struct TreeNode {
     label: String,
     /// Dtype, shape and size, for a weight.
     detail: Option<[String; 3]>,
     weights: usize,
     bytes: u64,
-    children: Vec<Node>,
+    children: Vec<TreeNode>,
     /// A note about omitted children.
     omitted: Option<String>,
 }
 
-impl Node {
+impl TreeNode {
     fn count(&self) -> String {
         plural(self.weights as u64, "weight")
     }
@@ -56,12 +56,12 @@ impl Node {
 
 /// The tree of a prefix of a checkpoint.
 #[derive(Debug)]
-pub struct Tree {
-    root: Node,
+pub struct PrefixTree {
+    root: TreeNode,
     lines: Option<usize>,
 }
 
-impl Tree {
+impl PrefixTree {
     /// The tree below `prefix`.
     pub fn new(catalog: &Catalog, prefix: &str, limits: TreeLimits) -> Self {
         let range = catalog.range(prefix);
@@ -124,7 +124,7 @@ fn branch(
     range: Range<usize>,
     limits: TreeLimits,
     depth: usize,
-) -> Node {
+) -> TreeNode {
     let (table, names) = (&catalog.table, &catalog.names);
     let own = range.clone().next().map(|position| names.entry(position)).filter(|&entry| table.name(entry) == prefix);
     let mut prefix = prefix.to_owned();
@@ -143,7 +143,7 @@ fn branch(
     }
     children.sort_by(|a, b| natural(a.component).cmp(&natural(b.component)));
     let bytes = range.clone().map(|position| table.get(names.entry(position)).bytes()).sum();
-    let mut node = Node {
+    let mut node = TreeNode {
         label,
         detail: own.map(|entry| detail(&table.get(entry))),
         weights: range.len(),
@@ -195,14 +195,14 @@ fn branch(
 }
 
 /// The child, if it is only a weight, as most are.
-fn leaf(catalog: &Catalog, prefix: &str, child: &Child<'_>) -> Option<Node> {
+fn leaf(catalog: &Catalog, prefix: &str, child: &Child<'_>) -> Option<TreeNode> {
     let (table, names) = (&catalog.table, &catalog.names);
     let separator = usize::from(!prefix.is_empty());
     if child.range.len() != 1 {
         return None;
     }
     let info = table.get(names.entry(child.range.start));
-    (info.name.len() == prefix.len() + separator + child.component.len()).then(|| Node {
+    (info.name.len() == prefix.len() + separator + child.component.len()).then(|| TreeNode {
         label: child.component.to_owned(),
         detail: Some(detail(&info)),
         weights: 1,
@@ -215,7 +215,7 @@ fn leaf(catalog: &Catalog, prefix: &str, child: &Child<'_>) -> Option<Node> {
 /// Dtype, shape and size.
 fn detail(info: &TensorInfo<'_>) -> [String; 3] {
     // An unknown dtype is named by the file, so it is escaped.
-    [text::shown(&info.element.to_string()), text::shape(info.shape), size(info.bytes())]
+    [text::escape(&info.element.to_string()), text::shape(info.shape), size(info.bytes())]
 }
 
 /// The number of first children with consecutive numbers whose weights have the same names, dtypes and shapes.
@@ -254,13 +254,13 @@ pub struct TreeLine {
 }
 
 impl TreeLine {
-    fn of(node: &Node, branches: String) -> Self {
+    fn of(node: &TreeNode, branches: String) -> Self {
         let columns = node.detail.clone().unwrap_or_else(|| [String::new(), String::new(), node.summary()]);
-        Self { branches, label: text::shown(&node.label), columns, is_weight: node.detail.is_some() }
+        Self { branches, label: text::escape(&node.label), columns, is_weight: node.detail.is_some() }
     }
 }
 
-fn collect(node: &Node, indent: &str, lines: &mut Vec<TreeLine>) {
+fn collect(node: &TreeNode, indent: &str, lines: &mut Vec<TreeLine>) {
     let last = node.children.len() + usize::from(node.omitted.is_some());
     for (i, child) in node.children.iter().enumerate() {
         let (corner, line) = if i + 1 == last { ("└── ", "    ") } else { ("├── ", "│   ") };
@@ -273,12 +273,12 @@ fn collect(node: &Node, indent: &str, lines: &mut Vec<TreeLine>) {
     }
 }
 
-fn html_node(node: &Node, depth: usize, left: &mut usize, html: &mut String) {
+fn html_node(node: &TreeNode, depth: usize, left: &mut usize, html: &mut String) {
     if *left == 0 {
         return;
     }
     *left -= 1;
-    let (label, [dtype, shape, size]) = (text::shown(&node.label), node.columns());
+    let (label, [dtype, shape, size]) = (text::escape(&node.label), node.columns());
     if node.children.is_empty() {
         html_row("div", &[&label, &dtype, &shape, &size], html);
         return;

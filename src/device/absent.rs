@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::{Blocks, Device, Span};
+use super::{Blocks, Device, DeviceSpan};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::quant::Encoding;
@@ -35,7 +35,7 @@ impl DeviceMemory {
     /// Returns an error.
     pub fn new(index: u32, _len: usize) -> Result<Self> {
         match reach(index) {
-            Ok(there) => Ok(Self(there)),
+            Ok(present) => Ok(Self(present)),
             Err(reason) => Err(Error::Device(format!("no device {}: {reason}", Device::Cuda(index)))),
         }
     }
@@ -113,7 +113,7 @@ impl DeviceMemory {
     /// Runs a kernel into new memory; never called.
     pub(crate) fn convert(
         &self,
-        _kernel: &Kernel,
+        _kernel: &DeviceKernel,
         _start: usize,
         _count: usize,
         _besides: Option<(&Self, Range<usize>)>,
@@ -132,9 +132,9 @@ impl DeviceMemory {
 
 /// A kernel, which does not exist here.
 #[derive(Debug, Clone)]
-pub(crate) struct Kernel(Infallible);
+pub(crate) struct DeviceKernel(Infallible);
 
-impl Kernel {
+impl DeviceKernel {
     /// Returns `None`.
     pub(crate) fn cast(_from: DType, _to: DType, _saturate: bool) -> Option<Self> {
         None
@@ -164,16 +164,16 @@ impl CuFile {
 
 /// An upload to device memory.
 #[derive(Debug)]
-pub(crate) struct Upload(Infallible);
+pub(crate) struct DeviceUpload(Infallible);
 
-impl Upload {
+impl DeviceUpload {
     /// Returns an error.
     pub(crate) fn new(_memories: Vec<Arc<DeviceMemory>>, _pinned: usize) -> Result<Self> {
         DeviceMemory::new(0, 0).map(|none| Self(none.0))
     }
 
     /// Writes a part of it; never called.
-    pub(crate) fn write(&self, _fill: impl FnOnce(&mut [u8]) -> Result<Vec<Span>>) -> Result<()> {
+    pub(crate) fn write(&self, _fill: impl FnOnce(&mut [u8]) -> Result<Vec<DeviceSpan>>) -> Result<()> {
         match self.0 {}
     }
 
@@ -183,12 +183,12 @@ impl Upload {
     }
 
     /// Writes bytes of a file to their place; never called.
-    pub(crate) fn write_through(&self, _file: &CuFile, _span: &Span, _offset: u64) -> Result<()> {
+    pub(crate) fn write_through(&self, _file: &CuFile, _span: &DeviceSpan, _offset: u64) -> Result<()> {
         match self.0 {}
     }
 
     /// Whether a kernel can run.
-    pub(crate) fn can_run(&self, _kernel: &Kernel) -> bool {
+    pub(crate) fn can_run(&self, _kernel: &DeviceKernel) -> bool {
         match self.0 {}
     }
 

@@ -29,7 +29,7 @@ mod cuda;
 mod cuda;
 
 use cuda::reach;
-pub(crate) use cuda::{CuFile, Kernel, PIECE, Upload, release_staging};
+pub(crate) use cuda::{CuFile, DeviceKernel, DeviceUpload, PIECE, release_staging};
 pub use cuda::{DeviceMemory, cuda_devices};
 
 /// Runs work that may wait for a device.
@@ -65,7 +65,7 @@ pub enum Device {
 
 /// Bytes of a staging buffer, and their place on the device.
 #[derive(Debug, Clone)]
-pub(crate) struct Span {
+pub(crate) struct DeviceSpan {
     /// The offset in the staging buffer.
     pub(crate) from: usize,
     /// The number of bytes.
@@ -75,7 +75,7 @@ pub(crate) struct Span {
     /// The offset in the target memory.
     pub(crate) at: usize,
     /// The kernel that converts them, with the number of elements or blocks; `None` for a plain copy.
-    pub(crate) kernel: Option<(Kernel, usize)>,
+    pub(crate) kernel: Option<(DeviceKernel, usize)>,
 }
 
 /// Matrices of `rows` by `cols` elements in blocks of some rows and columns, each with a scale.
@@ -117,9 +117,9 @@ impl Device {
     pub fn require_host(self) -> Result<()> {
         match self {
             Self::Cpu => Ok(()),
-            there => {
-                Err(Error::Device(format!("the tensor is on {there}, and the CPU can read it only after .to(\"cpu\")")))
-            }
+            present => Err(Error::Device(format!(
+                "the tensor is on {present}, and the CPU can read it only after .to(\"cpu\")"
+            ))),
         }
     }
 }

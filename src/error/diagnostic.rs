@@ -136,7 +136,7 @@ impl fmt::Display for Diagnostic {
             write!(f, "{}: ", text::path(path))?;
         }
         if let Some(tensor) = &self.tensor {
-            write!(f, "tensor '{}': ", text::shown(tensor))?;
+            write!(f, "tensor '{}': ", text::escape(tensor))?;
         }
         f.write_str(&text::cut(&self.message, SENTENCE))?;
         if let Some(offset) = self.offset {

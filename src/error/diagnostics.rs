@@ -40,7 +40,7 @@ pub struct Diagnostics {
     policy: Policy,
     limit: usize,
     list: Vec<Diagnostic>,
-    counts: BTreeMap<&'static str, Count>,
+    counts: BTreeMap<&'static str, RuleCount>,
     /// Hashes of the findings that were added.
     seen: HashSet<u64>,
     /// Whether an error was skipped.
@@ -49,7 +49,7 @@ pub struct Diagnostics {
 
 /// How often a rule was broken.
 #[derive(Debug)]
-struct Count {
+struct RuleCount {
     rule: &'static Rule,
     kept: usize,
     dropped: usize,
@@ -143,7 +143,7 @@ impl Diagnostics {
     }
 
     /// If errors are collected, keeps those of the file and continues. Returns them otherwise, or if the system refused.
-    pub fn go_on(&mut self, error: Error) -> Result<()> {
+    pub fn record(&mut self, error: Error) -> Result<()> {
         match error {
             error if !self.collects() => return Err(error),
             Error::Diagnostics(list) => self.extend(list),
@@ -170,7 +170,7 @@ impl Diagnostics {
         match outcome {
             Ok(read) if !self.failed => Ok((read, self.close())),
             Ok(_) => Err(Error::Diagnostics(self.close())),
-            Err(error) => self.go_on(error).and_then(|()| Err(Error::Diagnostics(self.close()))),
+            Err(error) => self.record(error).and_then(|()| Err(Error::Diagnostics(self.close()))),
         }
     }
 
@@ -195,7 +195,7 @@ impl Diagnostics {
     /// All that are kept, and for each rule the number of further ones.
     pub fn close(&mut self) -> Vec<Diagnostic> {
         let mut list = std::mem::take(&mut self.list);
-        for Count { rule, dropped, .. } in std::mem::take(&mut self.counts).into_values() {
+        for RuleCount { rule, dropped, .. } in std::mem::take(&mut self.counts).into_values() {
             let more = || Diagnostic { more: dropped, ..Diagnostic::new(rule, format!("{dropped} more of this kind")) };
             list.extend((dropped > 0).then(more));
         }
@@ -210,8 +210,8 @@ impl Diagnostics {
         fault.more > 0
     }
 
-    fn of_rule(&mut self, rule: &'static Rule) -> &mut Count {
-        self.counts.entry(rule.code).or_insert_with(|| Count { rule, kept: 0, dropped: 0, files: HashMap::new() })
+    fn of_rule(&mut self, rule: &'static Rule) -> &mut RuleCount {
+        self.counts.entry(rule.code).or_insert_with(|| RuleCount { rule, kept: 0, dropped: 0, files: HashMap::new() })
     }
 
     /// Counts one; true if it must be kept.
@@ -219,8 +219,8 @@ impl Diagnostics {
         let limit = self.limit;
         let count = self.of_rule(rule);
         let of_file = count.files.entry(path.cloned()).or_default();
-        let has_room = *of_file == 0 || *of_file < limit && count.kept < limit.max(MAX_OF_RULE);
-        let is_kept = has_room && limit > 0;
+        let has_space = *of_file == 0 || *of_file < limit && count.kept < limit.max(MAX_OF_RULE);
+        let is_kept = has_space && limit > 0;
         let counted = if is_kept { &mut count.kept } else { &mut count.dropped };
         *counted += 1;
         *of_file += usize::from(is_kept);

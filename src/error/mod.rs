@@ -41,7 +41,7 @@ pub enum Error {
     #[error("{}", several(.0))]
     Diagnostics(Vec<Diagnostic>),
     /// No weight of this name.
-    #[error("no weight named '{}'{}", text::shown(name), suggestion(near, *below, note.as_deref()))]
+    #[error("no weight named '{}'{}", text::escape(name), suggestion(near, *below, note.as_deref()))]
     NotFound {
         /// The name asked for.
         name: String,
@@ -69,7 +69,7 @@ pub enum Error {
         tried: Vec<String>,
     },
     /// The name of a model that is not in the local cache, or not in this revision.
-    #[error("{}: {cause}; download it with `{command}`", text::shown(name))]
+    #[error("{}: {cause}; download it with `{command}`", text::escape(name))]
     NotInCache {
         /// The name asked for.
         name: String,
@@ -142,7 +142,7 @@ impl Error {
             Self::Format(fault) | Self::Unsupported(fault) | Self::FileChanged(fault) => {
                 fault.tensor.get_or_insert_with(|| name.into());
             }
-            Self::Io { action, .. } => *action = format!("{action}, of '{}'", text::shown(name)),
+            Self::Io { action, .. } => *action = format!("{action}, of '{}'", text::escape(name)),
             _ => {}
         }
         self
@@ -151,7 +151,7 @@ impl Error {
     /// Names several tensors that were read together: the first and the last in their file.
     #[must_use]
     pub(crate) fn at_tensors(mut self, first: &str, last: &str) -> Self {
-        let names = format!("'{}' to '{}'", text::shown(first), text::shown(last));
+        let names = format!("'{}' to '{}'", text::escape(first), text::escape(last));
         match &mut self {
             Self::Format(fault) | Self::Unsupported(fault) | Self::FileChanged(fault) if fault.tensor.is_none() => {
                 fault.message = format!("{}, seen while {names} were read", fault.message);
@@ -220,7 +220,7 @@ fn suggestion(near: &[String], below: usize, note: Option<&str>) -> String {
         let (verb, noun) = if below == 1 { ("is", "weight") } else { ("are", "weights") };
         text.push_str(&format!("; it is a prefix: there {verb} {below} {noun} below it (items() walks them)"));
     }
-    let quoted: Vec<String> = near.iter().map(|name| format!("'{}'", text::shown(name))).collect();
+    let quoted: Vec<String> = near.iter().map(|name| format!("'{}'", text::escape(name))).collect();
     text.push_str(&did_you_mean(&quoted));
     if let Some(note) = note {
         text.push_str(&format!(" ({note})"));

@@ -40,9 +40,9 @@ pub(crate) fn not_a_path(path: &Path) -> Option<String> {
     Some(match scheme {
         "hf" if rest.contains('/') => format!(
             "this build opens no URLs: download it with `hf download {0}`, and give {0}",
-            text::shown(&rest.split('/').take(2).collect::<Vec<_>>().join("/"))
+            text::escape(&rest.split('/').take(2).collect::<Vec<_>>().join("/"))
         ),
-        "file" => format!("addresses are not opened: give the path, /{}", text::shown(rest)),
+        "file" => format!("addresses are not opened: give the path, /{}", text::escape(rest)),
         _ => format!("{scheme}:// is not opened by this build: download it, and give the path"),
     })
 }
@@ -53,16 +53,16 @@ mod tests {
 
     #[test]
     fn what_is_no_path_says_what_to_give_instead() {
-        let said = |path: &str| not_a_path(Path::new(path)).unwrap_or_default();
-        assert!(said("hf://org/model/file.safetensors").contains("`hf download org/model`, and give org/model"));
-        assert!(said("s3://bucket/a.safetensors").starts_with("s3:// is not opened by this build"));
-        assert!(said("https:/host/a.gguf").contains("https://"), "joined from parts");
-        assert_eq!(said("file:///a/b"), "addresses are not opened: give the path, /a/b");
+        let message = |path: &str| not_a_path(Path::new(path)).unwrap_or_default();
+        assert!(message("hf://org/model/file.safetensors").contains("`hf download org/model`, and give org/model"));
+        assert!(message("s3://bucket/a.safetensors").starts_with("s3:// is not opened by this build"));
+        assert!(message("https:/host/a.gguf").contains("https://"), "joined from parts");
+        assert_eq!(message("file:///a/b"), "addresses are not opened: give the path, /a/b");
         for path in ["a/b", "/nope", "C:/models", "a:b", ":/x", "~name/x"] {
-            assert_eq!(said(path), "", "{path}");
+            assert_eq!(message(path), "", "{path}");
         }
         if let Some(home) = std::env::home_dir() {
-            assert!(said("~/x").ends_with(&format!("give {}/x", text::path(&home))));
+            assert!(message("~/x").ends_with(&format!("give {}/x", text::path(&home))));
         }
     }
 }

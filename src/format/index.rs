@@ -8,14 +8,14 @@ use std::fmt;
 
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 
-use crate::budget::{self, Pace, Short, saturating_u32, saturating_usize};
+use crate::budget::{self, MemoryPace, Short, saturating_u32, saturating_usize};
 use crate::error::{Diagnostic, Result};
-use crate::format::delta::dialects::{self, Form};
+use crate::format::delta::dialects::{self, DialectForm};
 use crate::format::json::{self, Skipped, Text};
-use crate::format::{Limits, Options, Parse, Progress, shown};
+use crate::format::{HeaderLimits, HeaderOptions, Parse, ParseProgress, escape};
 use crate::names::{NameIndex, compare};
 use crate::rules;
-use crate::source::Part;
+use crate::source::ReadRange;
 use crate::tensor::TensorTable;
 
 /// The most shards of one checkpoint.
@@ -34,7 +34,7 @@ pub struct ShardIndex {
     /// The version of the weights, if the index has it.
     pub version: Option<String>,
     /// How the shards change another version, if they are a delta.
-    pub delta: Option<Form>,
+    pub delta: Option<DialectForm>,
     /// The names of the tensors in a row, in the order of the file.
     names: String,
     entries: Vec<IndexedName>,
@@ -109,40 +109,40 @@ impl ShardIndex {
 
 /// Reads an index file.
 #[derive(Debug)]
-pub struct Parser<'o> {
+pub struct IndexParser<'o> {
     /// The whole file, once it was requested.
     bytes: Option<Vec<u8>>,
     file_len: u64,
     takes_deltas: bool,
-    options: &'o Options,
+    options: &'o HeaderOptions,
 }
 
-impl<'o> Parser<'o> {
+impl<'o> IndexParser<'o> {
     /// Of a file of `file_len` bytes. That of a delta is refused.
-    pub fn new(file_len: u64, options: &'o Options) -> Self {
+    pub fn new(file_len: u64, options: &'o HeaderOptions) -> Self {
         Self { bytes: None, file_len, takes_deltas: false, options }
     }
 
     /// Like `new`, but accepts deltas, too.
-    pub fn with_deltas(file_len: u64, options: &'o Options) -> Self {
+    pub fn with_deltas(file_len: u64, options: &'o HeaderOptions) -> Self {
         Self { takes_deltas: true, ..Self::new(file_len, options) }
     }
 }
 
-impl Parse for Parser<'_> {
+impl Parse for IndexParser<'_> {
     type Output = ShardIndex;
 
-    fn advance(&mut self) -> Result<Progress<'_, ShardIndex>> {
+    fn advance(&mut self) -> Result<ParseProgress<'_, ShardIndex>> {
         if let Some(bytes) = &self.bytes {
-            return read(bytes, self.takes_deltas, self.options).map(Progress::Done);
+            return read(bytes, self.takes_deltas, self.options).map(ParseProgress::Done);
         }
         check_length(self.file_len, &self.options.limits)?;
         let bytes = self.bytes.insert(budget::zeroed(saturating_usize(self.file_len))?);
-        Ok(Progress::Need(vec![Part { offset: 0, bytes }]))
+        Ok(ParseProgress::Need(vec![ReadRange { offset: 0, bytes }]))
     }
 }
 
-fn check_length(len: u64, limits: &Limits) -> Result<()> {
+fn check_length(len: u64, limits: &HeaderLimits) -> Result<()> {
     if len <= limits.header_bytes {
         return Ok(());
     }
@@ -151,18 +151,18 @@ fn check_length(len: u64, limits: &Limits) -> Result<()> {
 }
 
 /// Reads the bytes of an index of weights.
-pub fn parse(bytes: &[u8], options: &Options) -> Result<ShardIndex> {
+pub fn parse(bytes: &[u8], options: &HeaderOptions) -> Result<ShardIndex> {
     read(bytes, false, options)
 }
 
-fn read(bytes: &[u8], takes_deltas: bool, options: &Options) -> Result<ShardIndex> {
+fn read(bytes: &[u8], takes_deltas: bool, options: &HeaderOptions) -> Result<ShardIndex> {
     check_length(bytes.len() as u64, &options.limits)?;
     let text = std::str::from_utf8(bytes).map_err(|error| {
         let fault = Diagnostic::new(rules::INDEX_UTF8, "the index is not UTF-8");
         fault.offset(error.valid_up_to() as u64).format()
     })?;
     json::probe(text)?;
-    let mut reader = Reader::default();
+    let mut reader = IndexReader::default();
     let mut deserializer = serde_json::Deserializer::from_str(text);
     let read = deserializer.deserialize_map(IndexVisitor(&mut reader)).and_then(|()| deserializer.end());
     if let Err(error) = read {
@@ -180,7 +180,7 @@ fn read(bytes: &[u8], takes_deltas: bool, options: &Options) -> Result<ShardInde
     }
     index.version.clone_from(&reader.words[0]);
     if reader.is_delta {
-        index.delta = Some(Form::of(reader.words)?);
+        index.delta = Some(DialectForm::of(reader.words)?);
     }
     let twice = index.sort()?;
     if twice.is_empty() {
@@ -194,7 +194,7 @@ fn read(bytes: &[u8], takes_deltas: bool, options: &Options) -> Result<ShardInde
 /// A shard's name must be a relative path that stays below the index, on every system.
 fn check_shard_name(name: &str) -> Option<Diagnostic> {
     let bad = |why: &str| {
-        let cause = format!("the shard name '{}' {why}", shown(name));
+        let cause = format!("the shard name '{}' {why}", escape(name));
         Some(Diagnostic::new(rules::INDEX_SHARD_NAME, cause))
     };
     if name.is_empty() {
@@ -216,19 +216,19 @@ fn check_shard_name(name: &str) -> Option<Diagnostic> {
 }
 
 #[derive(Default)]
-struct Reader {
+struct IndexReader {
     index: ShardIndex,
     by_name: HashMap<String, u32>,
     /// The shard of the tensor before.
     last: u32,
     has_weight_map: bool,
     is_delta: bool,
-    words: Words,
+    words: DeltaMetadata,
     fault: Option<Diagnostic>,
-    pace: Pace,
+    pace: MemoryPace,
 }
 
-impl Reader {
+impl IndexReader {
     fn refuse<E: serde::de::Error>(&mut self, fault: Diagnostic) -> E {
         let error = E::custom(&fault.message);
         self.fault = Some(fault);
@@ -260,7 +260,7 @@ impl Reader {
     }
 }
 
-struct IndexVisitor<'r>(&'r mut Reader);
+struct IndexVisitor<'r>(&'r mut IndexReader);
 
 impl<'de> Visitor<'de> for IndexVisitor<'_> {
     type Value = ();
@@ -287,8 +287,8 @@ impl<'de> Visitor<'de> for IndexVisitor<'_> {
                             .0
                             .refuse(Diagnostic::new(rules::INDEX_METADATA, "the index has metadata twice")));
                     }
-                    let metadata: Option<Metadata> = map.next_value()?;
-                    if let Some(Metadata { total_size, is_delta, words }) = metadata {
+                    let metadata: Option<IndexMetadata> = map.next_value()?;
+                    if let Some(IndexMetadata { total_size, is_delta, words }) = metadata {
                         self.0.index.total_size = total_size;
                         (self.0.is_delta, self.0.words) = (is_delta, words);
                     }
@@ -303,66 +303,66 @@ impl<'de> Visitor<'de> for IndexVisitor<'_> {
 }
 
 /// The parsed fields of the index's metadata. Some writers store the size as a float.
-struct Metadata {
+struct IndexMetadata {
     total_size: Option<u64>,
     /// Whether the shards are a delta to another checkpoint.
     is_delta: bool,
-    words: Words,
+    words: DeltaMetadata,
 }
 
 /// The values of the keys of a delta, in their order; none for values that are neither text nor numbers.
-type Words = [Option<String>; dialects::KEYS.len()];
+type DeltaMetadata = [Option<String>; dialects::KEYS.len()];
 
 /// A text, or a number as the text of a version.
-struct Word(Option<String>);
+struct VersionText(Option<String>);
 
-impl<'de> Deserialize<'de> for Word {
+impl<'de> Deserialize<'de> for VersionText {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct WordVisitor;
         impl<'de> Visitor<'de> for WordVisitor {
-            type Value = Word;
+            type Value = VersionText;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("any value")
             }
-            fn visit_str<E>(self, text: &str) -> Result<Word, E> {
-                Ok(Word(Some(text.to_owned())))
+            fn visit_str<E>(self, text: &str) -> Result<VersionText, E> {
+                Ok(VersionText(Some(text.to_owned())))
             }
-            fn visit_u64<E>(self, number: u64) -> Result<Word, E> {
-                Ok(Word(Some(dialects::version_of_number(number))))
+            fn visit_u64<E>(self, number: u64) -> Result<VersionText, E> {
+                Ok(VersionText(Some(dialects::version_of_number(number))))
             }
-            fn visit_i64<E>(self, _: i64) -> Result<Word, E> {
-                Ok(Word(None))
+            fn visit_i64<E>(self, _: i64) -> Result<VersionText, E> {
+                Ok(VersionText(None))
             }
-            fn visit_f64<E>(self, _: f64) -> Result<Word, E> {
-                Ok(Word(None))
+            fn visit_f64<E>(self, _: f64) -> Result<VersionText, E> {
+                Ok(VersionText(None))
             }
-            fn visit_bool<E>(self, _: bool) -> Result<Word, E> {
-                Ok(Word(None))
+            fn visit_bool<E>(self, _: bool) -> Result<VersionText, E> {
+                Ok(VersionText(None))
             }
-            fn visit_unit<E>(self) -> Result<Word, E> {
-                Ok(Word(None))
+            fn visit_unit<E>(self) -> Result<VersionText, E> {
+                Ok(VersionText(None))
             }
-            fn visit_seq<A: SeqAccess<'de>>(self, values: A) -> Result<Word, A::Error> {
-                Skipped.visit_seq(values).map(|_| Word(None))
+            fn visit_seq<A: SeqAccess<'de>>(self, values: A) -> Result<VersionText, A::Error> {
+                Skipped.visit_seq(values).map(|_| VersionText(None))
             }
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Word, A::Error> {
-                Skipped.visit_map(map).map(|_| Word(None))
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<VersionText, A::Error> {
+                Skipped.visit_map(map).map(|_| VersionText(None))
             }
         }
         deserializer.deserialize_any(WordVisitor)
     }
 }
 
-impl<'de> Deserialize<'de> for Metadata {
+impl<'de> Deserialize<'de> for IndexMetadata {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct MetadataVisitor;
-        impl<'de> Visitor<'de> for MetadataVisitor {
-            type Value = Metadata;
+        struct IndexMetadataVisitor;
+        impl<'de> Visitor<'de> for IndexMetadataVisitor {
+            type Value = IndexMetadata;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an object")
             }
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Metadata, A::Error> {
-                let (mut total_size, mut is_delta, mut words) = (None, false, Words::default());
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<IndexMetadata, A::Error> {
+                let (mut total_size, mut is_delta, mut words) = (None, false, DeltaMetadata::default());
                 while let Some(Text(key)) = map.next_key()? {
                     if key == "total_size" {
                         let number: serde_json::Number = map.next_value()?;
@@ -373,19 +373,19 @@ impl<'de> Deserialize<'de> for Metadata {
                         total_size = Some(size.ok_or_else(|| A::Error::custom("total_size is not a number of bytes"))?);
                     } else if let Some(number) = dialects::KEYS.iter().position(|own| *own == key) {
                         is_delta |= key == "delta_encoding";
-                        words[number] = map.next_value::<Word>()?.0;
+                        words[number] = map.next_value::<VersionText>()?.0;
                     } else {
                         map.next_value::<Skipped>()?;
                     }
                 }
-                Ok(Metadata { total_size, is_delta, words })
+                Ok(IndexMetadata { total_size, is_delta, words })
             }
         }
-        deserializer.deserialize_map(MetadataVisitor)
+        deserializer.deserialize_map(IndexMetadataVisitor)
     }
 }
 
-struct WeightMap<'r>(&'r mut Reader);
+struct WeightMap<'r>(&'r mut IndexReader);
 
 impl<'de> DeserializeSeed<'de> for WeightMap<'_> {
     type Value = ();

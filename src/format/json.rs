@@ -7,7 +7,7 @@ use std::fmt;
 
 use crate::budget::{self, BYTES_PER_FILE_BYTE, Short};
 use crate::error::Error as CrateError;
-use crate::format::shown;
+use crate::format::escape;
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
 /// The most memory that serde_json takes for each byte of a string: copies of a string with escapes, and a message that quotes the invalid string.
@@ -27,7 +27,7 @@ pub fn read<'de, T: Deserialize<'de>>(text: &'de [u8], max_bytes: u64) -> Result
     }
     let memory = budget::probe(text.len().saturating_mul(BYTES_PER_FILE_BYTE));
     memory.map_err(|short| CrateError::from(short).to_string())?;
-    serde_json::from_slice(text).map_err(|error| shown(&error.to_string()))
+    serde_json::from_slice(text).map_err(|error| escape(&error.to_string()))
 }
 
 /// An object whose keys are unique; a plain map would keep the last value of a duplicate key.
@@ -52,7 +52,7 @@ impl<'de, V: Deserialize<'de>> Visitor<'de> for Unique<V> {
             match self.0.entry(key) {
                 Entry::Vacant(entry) => drop(entry.insert(value)),
                 Entry::Occupied(entry) => {
-                    return Err(A::Error::custom(format_args!("'{}' is given twice", shown(entry.key()))));
+                    return Err(A::Error::custom(format_args!("'{}' is given twice", escape(entry.key()))));
                 }
             }
         }
@@ -75,7 +75,7 @@ pub(super) fn probe(text: &str) -> Result<(), Short> {
 /// serde_json's message about an invalid string, without the place. It may quote a string of megabytes.
 pub(super) fn message(error: &serde_json::Error) -> String {
     let message = error.to_string();
-    shown(message.rsplit_once(" at line ").map_or(&*message, |(message, _)| message)).replace("\\\"", "\"")
+    escape(message.rsplit_once(" at line ").map_or(&*message, |(message, _)| message)).replace("\\\"", "\"")
 }
 
 /// The offset in the text of the character that serde_json stumbled over; it counts lines and columns from one.

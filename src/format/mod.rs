@@ -22,12 +22,12 @@ pub mod torch;
 pub mod torch_legacy;
 pub mod torch_zip;
 
-pub use parse::{Parse, Progress, drive};
-pub use sniff::{Kind, SNIFF_BYTES, is_text, sniff};
+pub use parse::{Parse, ParseProgress, drive};
+pub use sniff::{FormatKind, SNIFF_BYTES, is_text, sniff};
 
 use crate::error::{Diagnostic, Diagnostics, Error, MAX_FINDINGS, Policy, Result};
 use crate::tensor::TensorTable;
-pub(crate) use crate::text::{shape as shown_shape, shown};
+pub(crate) use crate::text::{escape, shape as shown_shape};
 use crate::workers::stopped_here;
 
 /// The longest header that is read: the limit of the safetensors format itself.
@@ -41,7 +41,7 @@ pub const MAX_UNKNOWN_DTYPES: usize = 64;
 
 /// The limits of a header.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Limits {
+pub struct HeaderLimits {
     /// Bytes of the header.
     pub header_bytes: u64,
     /// Dimensions of one tensor.
@@ -54,7 +54,7 @@ pub struct Limits {
     pub findings: usize,
 }
 
-impl Default for Limits {
+impl Default for HeaderLimits {
     fn default() -> Self {
         Self {
             header_bytes: MAX_HEADER_BYTES,
@@ -68,22 +68,22 @@ impl Default for Limits {
 
 /// How a header is read.
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct HeaderOptions {
     /// What ends the reading.
     pub policy: Policy,
     /// The limits of the header.
-    pub limits: Limits,
+    pub limits: HeaderLimits,
     /// Asked now and then, on the thread that opens or reads; an error ends it.
     pub interrupt: fn() -> Result<()>,
 }
 
-impl Default for Options {
+impl Default for HeaderOptions {
     fn default() -> Self {
-        Self { policy: Policy::Strict, limits: Limits::default(), interrupt: stopped_here }
+        Self { policy: Policy::Strict, limits: HeaderLimits::default(), interrupt: stopped_here }
     }
 }
 
-impl Options {
+impl HeaderOptions {
     /// A list for the findings of a file.
     pub fn findings(&self) -> Diagnostics {
         Diagnostics::new(self.policy, self.limits.findings)
@@ -101,7 +101,7 @@ impl Options {
 
 /// The content of the header of one file.
 #[derive(Debug, Clone, Default)]
-pub struct Header {
+pub struct FileHeader {
     /// The tensors, in the order of their offsets. They belong to file 0, and their spans count from the start of the file.
     pub tensors: TensorTable,
     /// The file's own key-value pairs, in its order; `None` where it has no place for them.

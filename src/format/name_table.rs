@@ -23,9 +23,9 @@ impl NameTable {
     }
 
     /// The position of this name.
-    pub(super) fn find<'a>(&self, wanted: &str, name: impl Fn(usize) -> &'a str) -> Option<usize> {
-        let hash = hash(wanted);
-        let order = |key: &u64| (key & !POSITION).cmp(&hash).then_with(|| compare(name(position(*key)), wanted));
+    pub(super) fn find<'a>(&self, requested: &str, name: impl Fn(usize) -> &'a str) -> Option<usize> {
+        let hash = hash(requested);
+        let order = |key: &u64| (key & !POSITION).cmp(&hash).then_with(|| compare(name(position(*key)), requested));
         self.keys.binary_search_by(order).ok().and_then(|found| self.keys.get(found)).map(|key| position(*key))
     }
 

@@ -2,14 +2,14 @@
 //! them, and continues once they are filled, be it from a file, over a network or by a fuzzer.
 
 use crate::error::Result;
-use crate::source::{Part, Source};
+use crate::source::{ReadRange, Source};
 use crate::workers::Interrupt;
 
 /// The state of a parser.
 #[derive(Debug)]
-pub enum Progress<'a, T> {
+pub enum ParseProgress<'a, T> {
     /// These parts of the file must be filled before the next call: all that can be requested now.
-    Need(Vec<Part<'a>>),
+    Need(Vec<ReadRange<'a>>),
     /// The result of the parser.
     Done(T),
 }
@@ -20,15 +20,15 @@ pub trait Parse {
     type Output;
 
     /// Continues as far as the available bytes allow. Must not be called again once it is done.
-    fn advance(&mut self) -> Result<Progress<'_, Self::Output>>;
+    fn advance(&mut self) -> Result<ParseProgress<'_, Self::Output>>;
 }
 
 /// Feeds a parser, with one request of the source for each of its requests.
 pub fn drive<P: Parse>(mut parser: P, source: &dyn Source, interrupt: Interrupt<'_>) -> Result<P::Output> {
     loop {
         match parser.advance()? {
-            Progress::Need(mut parts) => source.read_apart(&mut parts, interrupt)?,
-            Progress::Done(output) => return Ok(output),
+            ParseProgress::Need(mut parts) => source.read_materialized(&mut parts, interrupt)?,
+            ParseProgress::Done(output) => return Ok(output),
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::error::{Diagnostic, Result};
-use crate::format::shown;
+use crate::format::escape;
 use crate::rules;
 
 /// How many of the first bytes [`sniff`] needs; all of them, if the file has fewer.
@@ -12,7 +12,7 @@ pub const SNIFF_BYTES: usize = 512;
 /// A format that can be recognised by its first bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Kind {
+pub enum FormatKind {
     /// safetensors: a length, a JSON header, the data.
     Safetensors,
     /// GGUF, of either byte order.
@@ -27,7 +27,7 @@ pub enum Kind {
     TorchDistributed,
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for FormatKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Safetensors => "safetensors",
@@ -74,7 +74,7 @@ const EXPERT_PACK: &str = "load it with sglang, or give the checkpoint that it w
 const OLD_GGML: &str = "convert it with the scripts of llama.cpp, or find a GGUF of it";
 
 /// The format of a file of `file_len` bytes that begins with `prefix`: its first [`SNIFF_BYTES`], or all of it.
-pub fn sniff(prefix: &[u8], file_len: u64) -> Result<Kind> {
+pub fn sniff(prefix: &[u8], file_len: u64) -> Result<FormatKind> {
     if let Some(kind) = by_magic(prefix, file_len) {
         return Ok(kind);
     }
@@ -84,26 +84,26 @@ pub fn sniff(prefix: &[u8], file_len: u64) -> Result<Kind> {
     }
     if opens_object(prefix) && !looks_like_text(prefix) {
         // The length is absurd, and the safetensors parser has a better message than "unknown format".
-        return Ok(Kind::Safetensors);
+        return Ok(FormatKind::Safetensors);
     }
     let cause = format!("not a checkpoint of a known format: it begins with {}", first_bytes(prefix));
     Err(Diagnostic::new(rules::FORMAT_UNKNOWN, cause).offset(0).format())
 }
 
-fn by_magic(prefix: &[u8], file_len: u64) -> Option<Kind> {
+fn by_magic(prefix: &[u8], file_len: u64) -> Option<FormatKind> {
     // Before the magics: a header of 67,324,752 bytes spells "PK\3\4". Only in a safetensors file do four zeros follow.
     let short_header = prefix.get(4..8) == Some(&[0; 4]);
     if short_header && (opens_object(prefix) || (file_len == 8 && prefix.get(..4) != Some(&[0; 4]))) {
-        return Some(Kind::Safetensors);
+        return Some(FormatKind::Safetensors);
     }
     if prefix.starts_with(b"GGUF") && (prefix.len() < GGUF_START || !looks_like_text(prefix)) {
-        return Some(Kind::Gguf);
+        return Some(FormatKind::Gguf);
     }
     if prefix.starts_with(b"PK\x03\x04") || prefix.starts_with(b"PK\x05\x06") {
-        return Some(Kind::TorchZip);
+        return Some(FormatKind::TorchZip);
     }
     if prefix.get(257..262) == Some(b"ustar") {
-        return Some(Kind::TorchTar);
+        return Some(FormatKind::TorchTar);
     }
     let after_protocol = match prefix {
         [0x80, _, rest @ ..] => rest,
@@ -114,10 +114,10 @@ fn by_magic(prefix: &[u8], file_len: u64) -> Option<Kind> {
         || after_protocol.starts_with(TORCH_MAGIC_BINARY)
         || after_frame.starts_with(TORCH_MAGIC_BINARY);
     if legacy {
-        return Some(Kind::TorchLegacy);
+        return Some(FormatKind::TorchLegacy);
     }
     let is_distributed = prefix.starts_with(b"\x80") && memchr::memmem::find(prefix, DISTRIBUTED).is_some();
-    is_distributed.then_some(Kind::TorchDistributed)
+    is_distributed.then_some(FormatKind::TorchDistributed)
 }
 
 /// True if a JSON object begins where the header of a safetensors file does.
@@ -196,7 +196,7 @@ fn first_bytes(prefix: &[u8]) -> String {
     let start = prefix.get(..TEXT).unwrap_or(prefix);
     match std::str::from_utf8(start) {
         Ok(text) if !text.contains(|c: char| c.is_control() && !c.is_whitespace()) => {
-            format!("the text \"{}\"", shown(text))
+            format!("the text \"{}\"", escape(text))
         }
         _ => {
             let hex: Vec<String> = prefix.iter().take(HEX).map(|byte| format!("{byte:02x}")).collect();

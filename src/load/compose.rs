@@ -27,7 +27,7 @@ impl Recipe {
         let ranges = starts.map(|start| start..positions.min(start + per_part as i64));
         let lens = ranges.clone().map(|range| (range.end - range.start) as usize * slab);
         let parts: Vec<_> = ranges.clone().zip(memory::parts(out, lens)).collect();
-        WORKERS.each(parts, interrupt, |(range, out), go_on| self.fill(pieces, axis, range, out, go_on))
+        WORKERS.each(parts, interrupt, |(range, out), cancel| self.fill(pieces, axis, range, out, cancel))
     }
 
     /// Fills the slabs of these positions of an axis.
@@ -74,14 +74,14 @@ impl Recipe {
                     to += position * strides[axis];
                 }
                 let outside = || Error::Argument("a piece is outside its tensor".to_owned());
-                let room = out.get_mut(bytes(to)..).ok_or_else(outside)?;
+                let part_buffer = out.get_mut(bytes(to)..).ok_or_else(outside)?;
                 if row_len == line_len {
-                    made.read_bytes(bytes(from), room.get_mut(..row_len).ok_or_else(outside)?, interrupt)?;
+                    made.read_bytes(bytes(from), part_buffer.get_mut(..row_len).ok_or_else(outside)?, interrupt)?;
                     continue;
                 }
                 lines.resize(line_len, 0);
                 made.read_bytes(bytes(from), &mut lines, interrupt)?;
-                for (row, place) in lines.chunks_exact(row_len).zip(room.chunks_mut(step)) {
+                for (row, place) in lines.chunks_exact(row_len).zip(part_buffer.chunks_mut(step)) {
                     place.get_mut(..row_len).ok_or_else(outside)?.copy_from_slice(row);
                 }
             }
@@ -98,11 +98,11 @@ mod tests {
     use super::*;
     use crate::checkpoint::{Checkpoint, OpenOptions};
     use crate::dtype::DType;
-    use crate::load::{Layout, LoadOptions, TensorMemory};
+    use crate::load::{LoadOptions, LoadPlan, TensorMemory};
     use crate::memory::{Block, Exclusive, Storage};
     use crate::source::InMemory;
     use crate::workers::uninterrupted;
-    use crate::write::{Options, laid_out, write_to_memory};
+    use crate::write::{WriteOptions, laid_out, write_to_memory};
 
     #[test]
     fn memory_of_the_callers_is_filled_by_rows_and_by_pieces_and_what_is_not_asked_for_stays() {
@@ -110,12 +110,12 @@ mod tests {
         let storage = Storage::of_bytes(&bytes).expect("memory");
         let tensor = Buffer::contiguous_at(storage, 0, DType::UInt32, &[2, 16384]).expect("fits");
         let tensors = [("w".to_owned(), tensor.clone())];
-        let layout = laid_out(&tensors, None, &Options::default()).expect("a layout");
+        let layout = laid_out(&tensors, None, &WriteOptions::default()).expect("a layout");
         let mut file = vec![0; layout.file_bytes() as usize];
         write_to_memory(&layout, &tensors, &mut file, &uninterrupted).expect("written");
         let source = Arc::new(InMemory::new("w.safetensors", file));
         let checkpoint = Checkpoint::open_sources(vec![source], &OpenOptions::default()).expect("opened");
-        let one = || Recipe::from(checkpoint.catalog().wanted(0, None).expect("it is there"));
+        let one = || Recipe::from(checkpoint.catalog().tensor_request(0, None).expect("it is there"));
         let by_rows = Recipe::stack(1, &[one(), one()]).expect("stacked");
         assert!(by_rows.fills().expect("whole bytes").is_some());
         let by_pieces = Recipe::stack(2, &[one(), one()]).expect("stacked");
@@ -129,7 +129,7 @@ mod tests {
             shapes.into_iter().zip(starts).map(part).collect()
         };
         let outs: Vec<_> = Exclusive::new(block).into_parts(tensors).expect("parts").map(Some).collect();
-        let layout = Layout::new(&checkpoint, recipes, TensorMemory::Own, &[true; 3], &LoadOptions::default());
+        let layout = LoadPlan::new(&checkpoint, recipes, TensorMemory::Own, &[true; 3], &LoadOptions::default());
         let loaded = layout.expect("a layout").run(&checkpoint, outs, &AtomicU64::new(0), &uninterrupted);
         let (loaded, _) = loaded.expect("loaded");
         assert!(loaded.iter().all(|buffer| Arc::ptr_eq(buffer.storage(), loaded[0].storage())), "the caller's memory");

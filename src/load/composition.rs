@@ -1,8 +1,8 @@
 //! Weights that no array of a file represents: a converted checkpoint's rules give their recipes.
 
 use super::recipe::{Recipe, WHOLE};
-use crate::buffer::Index;
-use crate::checkpoint::{Catalog, Composition, ConversionRule, Made, Step, sizes_of_parts};
+use crate::buffer::IndexPart;
+use crate::checkpoint::{Catalog, Composition, ConversionRule, ConversionStep, WeightRecipe, sizes_of_parts};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::tensor::Region;
@@ -11,7 +11,7 @@ impl Catalog {
     /// The recipe of weight `number`, its elements as `dtype` or unchanged. A weight that an array of a file represents has one piece.
     ///
     /// # Errors
-    /// See [`Self::wanted`], for each source weight.
+    /// See [`Self::tensor_request`], for each source weight.
     ///
     /// # Panics
     /// If there is no weight of this number.
@@ -19,16 +19,16 @@ impl Catalog {
         let (Some(composition), Some(made)) = (self.composition(), self.made(number)) else {
             return match self.pieces(self.table().get(number).file) {
                 Some(pieces) => self.recipe_of_pieces(number, pieces, dtype),
-                None => self.wanted(number, dtype).map(Recipe::from),
+                None => self.tensor_request(number, dtype).map(Recipe::from),
             };
         };
         match made {
-            Made::Refused(why) => Err(composition.refused[why as usize].clone().format()),
-            Made::Same(number) => composition.of.recipe(number as usize, dtype),
-            Made::Of { group, slot, element } => {
+            WeightRecipe::Refused(why) => Err(composition.refused[why as usize].clone().format()),
+            WeightRecipe::Same(number) => composition.of.recipe(number as usize, dtype),
+            WeightRecipe::Of { group, slot, element } => {
                 let (rule, sources) = &composition.groups[group as usize];
                 let rule = &composition.rules[*rule];
-                let making = Making { composition, rule, sources, dtype };
+                let making = RuleOutput { composition, rule, sources, dtype };
                 making.tensor(rule.steps().len(), slot as usize, element as usize).map(Recipe::in_order)
             }
         }
@@ -42,16 +42,16 @@ impl Catalog {
     /// # Panics
     /// If there is no weight of this number.
     pub fn request(&self, number: usize, dtype: Option<DType>, region: Option<&Region>, whole: bool) -> Result<Recipe> {
-        let is_made = self.made(number).is_some();
+        let is_composed = self.made(number).is_some();
         let recipe = self.recipe(number, dtype)?;
-        if whole && is_made && recipe.one().is_none() {
+        if whole && is_composed && recipe.one().is_none() {
             return Err(Error::Argument(
                 "a digest covers one weight of the file, but this weight is composed of several: load without digests"
                     .into(),
             ));
         }
         let Some(region) = region else { return Ok(recipe) };
-        let is_of_pieces = is_made || self.pieces(self.table().get(number).file).is_some() && !whole;
+        let is_of_pieces = is_composed || self.pieces(self.table().get(number).file).is_some() && !whole;
         if is_of_pieces {
             return recipe.region(region);
         }
@@ -64,14 +64,14 @@ impl Catalog {
 }
 
 /// The weights that a rule produces from a group of weights.
-struct Making<'a> {
+struct RuleOutput<'a> {
     composition: &'a Composition,
     rule: &'a ConversionRule,
     sources: &'a [Box<[u32]>],
     dtype: Option<DType>,
 }
 
-impl Making<'_> {
+impl RuleOutput<'_> {
     /// The tensor in a slot after `steps` steps, or one element of the list there. Only its inputs are evaluated.
     fn tensor(&self, steps: usize, slot: usize, element: usize) -> Result<Recipe> {
         let Some(before) = steps.checked_sub(1) else {
@@ -82,24 +82,24 @@ impl Making<'_> {
         let of = |slot: usize, element: usize| self.tensor(before, slot, element);
         let slots = || 0..self.rule.slots(before);
         match &self.rule.steps()[before] {
-            Step::Stack(axis) => {
+            ConversionStep::Stack(axis) => {
                 let count = self.sources.get(slot).map_or(0, |source| source.len());
                 let all = (0..count).map(|element| of(slot, element)).collect::<Result<Vec<_>>>()?;
                 Recipe::stack(*axis, &all)
             }
-            Step::Unstack(axis) => of(slot, 0)?.index(&at(*axis, Index::At(element as i64))),
-            Step::Concatenate(axis) => {
+            ConversionStep::Unstack(axis) => of(slot, 0)?.index(&at(*axis, IndexPart::At(element as i64))),
+            ConversionStep::Concatenate(axis) => {
                 Recipe::join(*axis, slots().map(|slot| of(slot, element)).collect::<Result<_>>()?)
             }
-            Step::Split(axis, parts) => self.part(&of(0, element)?, *axis, parts, slot),
-            Step::Transpose(first, second) => {
+            ConversionStep::Split(axis, parts) => self.part(&of(0, element)?, *axis, parts, slot),
+            ConversionStep::Transpose(first, second) => {
                 let tensor = of(slot, element)?;
                 let mut order: Vec<usize> = (0..tensor.shape().len()).collect();
                 order.swap(*first, *second);
                 tensor.transpose(&order)
             }
-            Step::Add(amount) => of(slot, element)?.with_sum(*amount),
-            Step::Interleave(axis, groups) => {
+            ConversionStep::Add(amount) => of(slot, element)?.with_sum(*amount),
+            ConversionStep::Interleave(axis, groups) => {
                 let cut = |slot: usize| {
                     let tensor = of(slot, element)?;
                     let size = tensor.shape()[*axis];
@@ -107,7 +107,7 @@ impl Making<'_> {
                 };
                 Recipe::join(axis + 1, slots().map(cut).collect::<Result<_>>()?)?.flatten(*axis)
             }
-            Step::Deinterleave(axis, groups, parts) => {
+            ConversionStep::Deinterleave(axis, groups, parts) => {
                 let whole = of(0, element)?;
                 let count = if parts.is_empty() { self.rule.targets() } else { parts.len() };
                 let size = whole.shape()[*axis];
@@ -126,7 +126,7 @@ impl Making<'_> {
             .ok_or_else(|| Error::Argument(format!("{size} elements cannot be split in the proportions {parts:?}")))?;
         let start = sizes[..number].iter().sum::<u64>() as i64;
         let stop = start + sizes[number] as i64;
-        whole.index(&at(axis, Index::Slice { start: Some(start), stop: Some(stop), step: 1 }))
+        whole.index(&at(axis, IndexPart::Slice { start: Some(start), stop: Some(stop), step: 1 }))
     }
 }
 
@@ -136,7 +136,7 @@ fn group_size(size: i64, groups: u64) -> i64 {
 }
 
 /// An index of one axis.
-fn at(axis: usize, index: Index) -> Vec<Index> {
+fn at(axis: usize, index: IndexPart) -> Vec<IndexPart> {
     let mut expression = vec![WHOLE; axis];
     expression.push(index);
     expression
@@ -159,7 +159,7 @@ impl Recipe {
             }
             let part = |range: &std::ops::Range<u64>| {
                 let (start, stop) = (Some(range.start as i64), Some(range.end as i64));
-                found.index(&at(*axis, Index::Slice { start, stop, step: 1 }))
+                found.index(&at(*axis, IndexPart::Slice { start, stop, step: 1 }))
             };
             found = match ranges.as_slice() {
                 [] => part(&(0..0))?,

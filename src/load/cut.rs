@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use crate::error::{Error, Result};
-use crate::source::{Part, ReadCost};
+use crate::source::{ReadCost, ReadRange};
 use crate::tensor::{Region, RegionBytes, axis_ranges};
 
 /// Rows closer than this are read together.
@@ -13,7 +13,7 @@ const LONG_ROW: usize = 1 << 20;
 
 /// A region as byte ranges of some rows of a tensor in C order, as [`RegionBytes`] has them. In memory the ranges are contiguous.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Cut {
+pub struct RegionSlices {
     region: RegionBytes,
     /// The number of rows; 0 for an empty region.
     pub(super) rows: usize,
@@ -21,7 +21,7 @@ pub struct Cut {
     pub(super) ranges: Vec<Range<usize>>,
 }
 
-impl Cut {
+impl RegionSlices {
     /// Creates a region of a tensor of this shape. `per` contiguous elements take `bytes` and are never separated.
     pub(super) fn new(shape: &[u64], (per, bytes): (usize, usize), region: &Region) -> Result<Self> {
         if region.is_empty() {
@@ -102,38 +102,38 @@ impl Cut {
     }
 
     /// The ranges of these rows, without gaps. `bytes` begins with the first range, at `offset` in a source.
-    pub(super) fn parts<'a>(&self, rows: Range<usize>, offset: u64, bytes: &'a mut [u8]) -> Vec<Part<'a>> {
+    pub(super) fn parts<'a>(&self, rows: Range<usize>, offset: u64, bytes: &'a mut [u8]) -> Vec<ReadRange<'a>> {
         let first = self.row_start(rows.start) + self.reach().start;
-        let mut wanted: Vec<Range<usize>> = rows
+        let mut requested: Vec<Range<usize>> = rows
             .flat_map(|row| {
                 let start = self.row_start(row);
                 self.ranges.iter().map(move |range| start + range.start - first..start + range.end - first)
             })
             .collect();
-        wanted.sort_unstable_by_key(|range| range.start);
-        let (mut parts, mut rest, mut at): (Vec<Part<'a>>, &'a mut [u8], usize) = (Vec::new(), bytes, 0);
-        for range in wanted {
+        requested.sort_unstable_by_key(|range| range.start);
+        let (mut parts, mut rest, mut at): (Vec<ReadRange<'a>>, &'a mut [u8], usize) = (Vec::new(), bytes, 0);
+        for range in requested {
             // Ranges may overlap.
             let start = range.start.max(at);
             if start >= range.end {
                 continue;
             }
             let (own, after) = std::mem::take(&mut rest).split_at_mut(range.end - at);
-            parts.push(Part { offset: offset + start as u64, bytes: &mut own[start - at..] });
+            parts.push(ReadRange { offset: offset + start as u64, bytes: &mut own[start - at..] });
             (rest, at) = (after, range.end);
         }
         parts
     }
 
     /// The ranges of these rows, each with its place in `out`; the first range is at `offset` in a source.
-    pub(super) fn parts_in_place<'a>(&self, rows: Range<usize>, offset: u64, out: &'a mut [u8]) -> Vec<Part<'a>> {
+    pub(super) fn parts_in_place<'a>(&self, rows: Range<usize>, offset: u64, out: &'a mut [u8]) -> Vec<ReadRange<'a>> {
         let first = self.row_start(rows.start) + self.reach().start;
         let (mut parts, mut rest) = (Vec::with_capacity(rows.len() * self.ranges.len()), out);
         for row in rows {
             let start = self.row_start(row);
             for range in &self.ranges {
                 let (bytes, later) = std::mem::take(&mut rest).split_at_mut(range.len());
-                parts.push(Part { offset: offset + (start + range.start - first) as u64, bytes });
+                parts.push(ReadRange { offset: offset + (start + range.start - first) as u64, bytes });
                 rest = later;
             }
         }
@@ -166,7 +166,7 @@ mod tests {
 
     fn gathered(shape: &[u64], region: &Region) -> Vec<u8> {
         let all: Vec<u8> = (0..shape.iter().product::<u64>() as u8).collect();
-        let cut = Cut::new(shape, (1, 1), region).expect("a cut");
+        let cut = RegionSlices::new(shape, (1, 1), region).expect("a cut");
         let mut out = vec![0; cut.rows * cut.payload()];
         let span = cut.span();
         cut.gather(&all[span.clone()], span.start, 0..cut.rows, &mut out);
@@ -187,13 +187,14 @@ mod tests {
         assert_eq!(gathered(&[4, 4], &vec![(0, vec![3..4, 0..1]), (1, vec![2..4])]), [14, 15, 2, 3]);
         assert_eq!(gathered(&[2, 3, 2, 2], &vec![(0, vec![1..2]), (2, vec![0..1])]), [12, 13, 16, 17, 20, 21]);
         assert_eq!(gathered(&[2, 2, 3], &vec![(0, vec![1..2]), (1, vec![1..2]), (2, vec![1..3])]), [10, 11]);
-        let cut = Cut::new(&[2, 2, 3], (1, 1), &vec![(0, vec![1..2]), (1, vec![1..2]), (2, vec![1..3])]);
+        let cut = RegionSlices::new(&[2, 2, 3], (1, 1), &vec![(0, vec![1..2]), (1, vec![1..2]), (2, vec![1..3])]);
         assert_eq!(cut.expect("a cut").one_range(), Some(10..12));
     }
 
     #[test]
     fn rows_are_read_together_that_lie_near_each_other() {
-        let cut = Cut::new(&[4, 4, 1 << 16], (1, 1), &vec![(0, vec![0..2]), (1, vec![1..3]), (2, vec![0..1 << 15])]);
+        let cut =
+            RegionSlices::new(&[4, 4, 1 << 16], (1, 1), &vec![(0, vec![0..2]), (1, vec![1..3]), (2, vec![0..1 << 15])]);
         let cut = cut.expect("a cut");
         assert_eq!((cut.rows, cut.rows_together(0, usize::MAX), cut.rows_together(0, 1 << 16)), (4, 2, 1));
         assert_eq!(cut.span(), 1 << 16..(6 << 16) + (1 << 15));
@@ -201,13 +202,14 @@ mod tests {
 
     #[test]
     fn a_cut_that_parts_what_is_stored_together_or_leaves_the_axis_is_refused() {
-        let refused =
-            |axis, range| Cut::new(&[4, 6], (2, 1), &vec![(axis, vec![range])]).expect_err("refused").to_string();
+        let refused = |axis, range| {
+            RegionSlices::new(&[4, 6], (2, 1), &vec![(axis, vec![range])]).expect_err("refused").to_string()
+        };
         assert_eq!(refused(2, 0..1), "a tensor of the shape [4, 6] has no axis 2 to be cut along");
         assert_eq!(refused(0, 2..5), "a tensor of the shape [4, 6] has no elements 2..5 on axis 0");
         assert!(refused(1, 0..3).ends_with("cannot be cut at 3 of axis 1: 2 elements are stored together"));
-        let twice = Cut::new(&[4, 6], (2, 1), &vec![(0, vec![0..1]), (0, vec![0..1])]).expect_err("refused");
+        let twice = RegionSlices::new(&[4, 6], (2, 1), &vec![(0, vec![0..1]), (0, vec![0..1])]).expect_err("refused");
         assert!(twice.to_string().ends_with("cannot be cut along axis 0 twice"));
-        assert!(Cut::new(&[4, 6], (2, 1), &vec![(0, vec![1..2])]).is_ok(), "whole rows");
+        assert!(RegionSlices::new(&[4, 6], (2, 1), &vec![(0, vec![1..2])]).is_ok(), "whole rows");
     }
 }

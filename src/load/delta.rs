@@ -9,8 +9,8 @@ use std::sync::{Mutex, PoisonError};
 use super::tied::tied;
 use super::undo::{Replacements, UndoLog};
 use crate::buffer::Buffer;
-use crate::checkpoint::{Delta, Overlay, Patches, Unpacker, check_chain, overlay, patches};
-use crate::delta::{BLOCK, Scratch};
+use crate::checkpoint::{OpenedDelta, Overlay, Patches, Unpacker, check_chain, overlay, patches};
+use crate::delta::{BLOCK, ChangeScratch};
 use crate::error::{Diagnostic, Error, Result};
 use crate::format::delta::width;
 use crate::memory::Exclusive;
@@ -21,7 +21,7 @@ use crate::workers::{Interrupt, in_order, threads};
 /// Blocks per task of a thread.
 const AT_A_TIME: u64 = 16;
 /// Advice for a tensor that a delta changes, but that the caller did not pass.
-const NOT_THERE: &str = "pass it under its name in the checkpoint; if it is fused with others, pass its view; \
+const ABSENT: &str = "pass it under its name in the checkpoint; if it is fused with others, pass its view; \
                          in another layout, load the new version instead";
 
 /// The result of applying deltas to tensors in memory.
@@ -45,14 +45,14 @@ pub struct OtherNames<'a> {
 }
 
 /// A tensor in memory, and its changes.
-struct Target<'a> {
+struct DeltaTarget<'a> {
     name: &'a str,
     bytes: &'a mut [u8],
-    changes: Changes,
+    changes: TargetChanges,
 }
 
 /// The changes to a tensor.
-enum Changes {
+enum TargetChanges {
     Blocks(Overlay),
     /// The whole tensor, by deltas of other libraries; elements have this many bytes.
     Whole(Patches, usize),
@@ -60,17 +60,17 @@ enum Changes {
 
 /// What a thread keeps between tasks.
 #[derive(Default)]
-struct Room {
+struct DeltaBuffers {
     records: Vec<u8>,
     replacements: Replacements,
     new: Vec<u8>,
     unpacker: Unpacker,
-    scratch: Scratch,
+    scratch: ChangeScratch,
 }
 
 /// Counts of changed tensors and blocks.
 #[derive(Default)]
-struct Counts {
+struct ChangeCounts {
     changed: AtomicUsize,
     unchanged: AtomicUsize,
 }
@@ -87,7 +87,7 @@ struct Counts {
 /// Deltas that do not build on each other. Changed or removed tensors that are missing or differ in dtype or shape. Blocks that match no version,
 /// changes with a wrong result, and read errors. All tensors are then restored.
 pub fn apply_deltas(
-    deltas: &[Delta],
+    deltas: &[OpenedDelta],
     tensors: &mut [(String, Exclusive<Buffer>)],
     others: OtherNames<'_>,
     log: &mut UndoLog,
@@ -104,26 +104,27 @@ pub fn apply_deltas(
         }
     }
     let patched = targets.iter().filter_map(|target| match &target.changes {
-        Changes::Whole(patches, _) => Some((patches, &*target.bytes)),
-        Changes::Blocks(_) => None,
+        TargetChanges::Whole(patches, _) => Some((patches, &*target.bytes)),
+        TargetChanges::Blocks(_) => None,
     });
     in_order(
         threads(),
         patched.collect(),
         interrupt,
-        |(patches, bytes): (&Patches, &[u8]), room: &mut Room, go_on| {
-            patches.check(bytes, &mut room.new, &mut room.unpacker, go_on)?;
+        |(patches, bytes): (&Patches, &[u8]), part_buffer: &mut DeltaBuffers, cancel| {
+            patches.check(bytes, &mut part_buffer.new, &mut part_buffer.unpacker, cancel)?;
             done.fetch_add(bytes.len() as u64 / 2, Ordering::Relaxed);
             Ok(())
         },
     )?;
     let mark = log.begin(targets.iter().map(|target| target.name));
-    let counts = Counts::default();
+    let counts = ChangeCounts::default();
     if let Err(error) = apply_all(&mut targets, mark.0, log, &counts, done, interrupt) {
         log.undo_since(mark, &mut targets.iter_mut().map(|target| &mut *target.bytes).collect::<Vec<_>>())?;
         return Err(error);
     }
-    let is_whole = |target: &&Target<'_>| matches!(&target.changes, Changes::Blocks(overlay) if overlay.has_values());
+    let is_whole =
+        |target: &&DeltaTarget<'_>| matches!(&target.changes, TargetChanges::Blocks(overlay) if overlay.has_values());
     Ok(AppliedDeltas {
         changed: counts.changed.into_inner(),
         unchanged: counts.unchanged.into_inner(),
@@ -132,47 +133,48 @@ pub fn apply_deltas(
 }
 
 /// A part of a target: its number, its offset, and its bytes.
-type Job<'a> = (usize, u64, &'a mut [u8]);
+type TargetPart<'a> = (usize, u64, &'a mut [u8]);
 
 /// Applies deltas to targets, the first of which has the number `first` in the log.
 fn apply_all(
-    targets: &mut [Target<'_>],
+    targets: &mut [DeltaTarget<'_>],
     first: usize,
     log: &mut UndoLog,
-    counts: &Counts,
+    counts: &ChangeCounts,
     done: &AtomicU64,
     interrupt: Interrupt<'_>,
 ) -> Result<()> {
-    let (mut jobs, mut all): (Vec<Job<'_>>, Vec<&Changes>) = (Vec::new(), Vec::new());
-    for (number, Target { bytes, changes, .. }) in targets.iter_mut().enumerate() {
+    let (mut jobs, mut all): (Vec<TargetPart<'_>>, Vec<&TargetChanges>) = (Vec::new(), Vec::new());
+    for (number, DeltaTarget { bytes, changes, .. }) in targets.iter_mut().enumerate() {
         match changes {
-            Changes::Blocks(overlay) => {
+            TargetChanges::Blocks(overlay) => {
                 let size = (overlay.block_bytes() * AT_A_TIME) as usize;
                 jobs.extend(bytes.chunks_mut(size).enumerate().map(|(at, bytes)| (number, (at * size) as u64, bytes)));
             }
-            Changes::Whole(..) => jobs.push((number, 0, bytes)),
+            TargetChanges::Whole(..) => jobs.push((number, 0, bytes)),
         }
         all.push(changes);
     }
     let log = Mutex::new(log);
-    in_order(threads(), jobs, interrupt, |(number, start, bytes), room: &mut Room, go_on| {
+    in_order(threads(), jobs, interrupt, |(number, start, bytes), part_buffer: &mut DeltaBuffers, cancel| {
         let (place, len) = ((first + number, start), bytes.len() as u64);
         let counted = match all[number] {
-            Changes::Blocks(overlay) => {
-                let applied = apply_blocks(overlay, place, bytes, room, counts, go_on);
-                keep(&log, &mut room.replacements, start, bytes)?;
+            TargetChanges::Blocks(overlay) => {
+                let applied = apply_blocks(overlay, place, bytes, part_buffer, counts, cancel);
+                keep(&log, &mut part_buffer.replacements, start, bytes)?;
                 applied.map(|()| len)
             }
-            Changes::Whole(patches, width) => {
-                apply_patches(patches, *width, place, bytes, room, counts, &log, go_on).map(|()| len.div_ceil(2))
+            TargetChanges::Whole(patches, width) => {
+                apply_patches(patches, *width, place, bytes, part_buffer, counts, &log, cancel)
+                    .map(|()| len.div_ceil(2))
             }
         };
         done.fetch_add(counted?, Ordering::Relaxed);
         Ok(())
     })?;
     let overlays = targets.iter().filter_map(|target| match &target.changes {
-        Changes::Blocks(overlay) => Some(overlay),
-        Changes::Whole(..) => None,
+        TargetChanges::Blocks(overlay) => Some(overlay),
+        TargetChanges::Whole(..) => None,
     });
     overlays.into_iter().try_for_each(Overlay::check_unchanged)
 }
@@ -187,11 +189,11 @@ fn apply_blocks(
     overlay: &Overlay,
     (target, start): (usize, u64),
     bytes: &mut [u8],
-    room: &mut Room,
-    counts: &Counts,
+    part_buffer: &mut DeltaBuffers,
+    counts: &ChangeCounts,
     interrupt: Interrupt<'_>,
 ) -> Result<()> {
-    let Room { records, replacements, new, scratch, .. } = room;
+    let DeltaBuffers { records, replacements, new, scratch, .. } = part_buffer;
     let size = overlay.block_bytes();
     let numbers: Range<u64> = start / size..(start + bytes.len() as u64).div_ceil(size);
     if overlay.has_values() {
@@ -213,7 +215,7 @@ fn apply_blocks(
             }
             let applied = overlay.applied(block, &records, bytes)?;
             if applied < of_block {
-                overlay.go_on(block, &records, applied, bytes, &mut |change, before: &[u8]| {
+                overlay.next_block(block, &records, applied, bytes, &mut |change, before: &[u8]| {
                     replacements.keep(place, change, before)
                 })?;
             }
@@ -232,17 +234,17 @@ fn apply_patches(
     width: usize,
     (target, _): (usize, u64),
     bytes: &mut [u8],
-    room: &mut Room,
-    counts: &Counts,
+    part_buffer: &mut DeltaBuffers,
+    counts: &ChangeCounts,
     log: &Mutex<&mut UndoLog>,
     interrupt: Interrupt<'_>,
 ) -> Result<()> {
-    patches.compose_from(bytes, &mut room.new, &mut room.unpacker, interrupt)?;
+    patches.compose_from(bytes, &mut part_buffer.new, &mut part_buffer.unpacker, interrupt)?;
     let (size, mut is_other) = (BLOCK * width, false);
-    for (number, (block, new)) in bytes.chunks_mut(size).zip(room.new.chunks(size)).enumerate() {
+    for (number, (block, new)) in bytes.chunks_mut(size).zip(part_buffer.new.chunks(size)).enumerate() {
         let start = (number * size) as u64;
-        is_other |= room.replacements.replace((target, start), block, new, width, &mut room.scratch)?;
-        keep(log, &mut room.replacements, start, block)?;
+        is_other |= part_buffer.replacements.replace((target, start), block, new, width, &mut part_buffer.scratch)?;
+        keep(log, &mut part_buffer.replacements, start, block)?;
     }
     let count = if is_other { &counts.changed } else { &counts.unchanged };
     count.fetch_add(1, Ordering::Relaxed);
@@ -250,18 +252,18 @@ fn apply_patches(
 }
 
 /// Fails if a delta changes a missing tensor, or removes an existing one.
-fn check_names(deltas: &[Delta], tensors: &[(String, Exclusive<Buffer>)], others: &[String]) -> Result<()> {
-    let there: HashSet<&str> = tensors.iter().map(|(name, _)| name).chain(others).map(String::as_str).collect();
+fn check_names(deltas: &[OpenedDelta], tensors: &[(String, Exclusive<Buffer>)], others: &[String]) -> Result<()> {
+    let present: HashSet<&str> = tensors.iter().map(|(name, _)| name).chain(others).map(String::as_str).collect();
     for delta in deltas {
         let fault = |name: &str, cause: &str| {
             Diagnostic::new(rules::DELTA_TENSOR, cause).tensor(name).path(delta.source().path())
         };
         let changed = delta.changed().map(|(name, _)| name);
-        if let Some(name) = changed.chain(delta.whole().map(|info| info.name)).find(|name| !there.contains(name)) {
+        if let Some(name) = changed.chain(delta.whole().map(|info| info.name)).find(|name| !present.contains(name)) {
             let fault = fault(name, "the delta changes it, but the caller did not pass it");
-            return Err(fault.help(NOT_THERE).format());
+            return Err(fault.help(ABSENT).format());
         }
-        if let Some(name) = delta.header().removed.iter().find(|name| there.contains(&***name)) {
+        if let Some(name) = delta.header().removed.iter().find(|name| present.contains(&***name)) {
             let cause = "the delta removes it, which is impossible in memory: load the new version instead";
             return Err(fault(name, cause).format());
         }
@@ -270,20 +272,24 @@ fn check_names(deltas: &[Delta], tensors: &[(String, Exclusive<Buffer>)], others
 }
 
 /// The changes to a tensor; `None` if there are none.
-fn target<'a>(deltas: &[Delta], name: &'a str, tensor: &'a mut Exclusive<Buffer>) -> Result<Option<Target<'a>>> {
+fn target<'a>(
+    deltas: &[OpenedDelta],
+    name: &'a str,
+    tensor: &'a mut Exclusive<Buffer>,
+) -> Result<Option<DeltaTarget<'a>>> {
     let (dtype, shape) = (tensor.get().dtype(), tensor.get().shape().iter().map(|dim| *dim as u64).collect::<Vec<_>>());
     let len = tensor.get().size() as u64;
     let changes = match patches(deltas, name, (dtype, &shape))? {
-        Some(patches) => Changes::Whole(patches, width(dtype)),
-        None => Changes::Blocks(overlay(deltas, name, (dtype, &shape), len)?),
+        Some(patches) => TargetChanges::Whole(patches, width(dtype)),
+        None => TargetChanges::Blocks(overlay(deltas, name, (dtype, &shape), len)?),
     };
-    if matches!(&changes, Changes::Blocks(overlay) if overlay.is_empty()) {
+    if matches!(&changes, TargetChanges::Blocks(overlay) if overlay.is_empty()) {
         return Ok(None);
     }
     if !tensor.get().is_contiguous() {
-        let name = text::shown(name);
+        let name = text::escape(name);
         return Err(Error::Argument(format!("'{name}' is not contiguous: a delta is applied to memory in C order")));
     }
     let bytes = tensor.bytes_mut(|tensor| (tensor.storage(), tensor.offset(), tensor.size()))?;
-    Ok(Some(Target { name, bytes, changes }))
+    Ok(Some(DeltaTarget { name, bytes, changes }))
 }

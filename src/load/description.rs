@@ -2,13 +2,13 @@
 
 use std::fmt;
 
-use super::inflate::Deflated;
-use super::job::Destination;
-use super::layout::{Layout, Way};
+use super::inflate::DeflatedSegment;
+use super::job::RunTarget;
+use super::load_plan::{LoadPlan, Route};
 use super::recipe::Recipe;
+use super::request::{Conversion, TensorRequest};
 use super::tensor;
-use super::wanted::{Conversion, Wanted};
-use super::{Segment, Swap, Transform};
+use super::{FileSegment, Swap, Transform};
 use crate::buffer::checked_size;
 use crate::device::Device;
 use crate::dtype::DType;
@@ -23,20 +23,20 @@ pub struct Planned {
     /// Bytes in the file.
     pub len: u64,
     /// Bytes of memory allocated for them, or written.
-    pub room: u64,
+    pub out_bytes: u64,
     /// The positions of the tensors that these bytes belong to, in request order.
     pub tensors: Vec<usize>,
     /// The operation.
-    pub action: Action,
+    pub action: ByteAction,
     /// The target memory.
-    pub to: Target,
+    pub to: MemoryTarget,
     /// The offset there, where the memory holds several ranges.
     pub at: usize,
 }
 
 /// What happens to the bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Action {
+pub enum ByteAction {
     /// The pages of the mapping are loaded.
     Fetch,
     /// Bytes are read…
@@ -44,7 +44,7 @@ pub enum Action {
         /// … transformed…
         transform: Transform,
         /// … gathered or cut, …
-        elements: Elements,
+        elements: ElementSelection,
         /// … and converted.
         conversion: Conversion,
     },
@@ -52,7 +52,7 @@ pub enum Action {
 
 /// Which elements of a read the tensors need.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Elements {
+pub enum ElementSelection {
     /// All, in file order.
     All,
     /// Parts of each row.
@@ -63,7 +63,7 @@ pub enum Elements {
 
 /// The target memory of bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Target {
+pub enum MemoryTarget {
     /// Pages of the mapping.
     Mapping,
     /// The arena of a dtype on a device.
@@ -74,7 +74,7 @@ pub enum Target {
     Out,
 }
 
-impl fmt::Display for Action {
+impl fmt::Display for ByteAction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self::Read { transform, elements, conversion } = self else { return f.write_str("fetch pages") };
         f.write_str("read")?;
@@ -85,9 +85,9 @@ impl fmt::Display for Action {
             f.write_str(", swap bytes")?;
         }
         f.write_str(match elements {
-            Elements::All => "",
-            Elements::Rows => ", cut rows",
-            Elements::Gathered => ", gather",
+            ElementSelection::All => "",
+            ElementSelection::Rows => ", cut rows",
+            ElementSelection::Gathered => ", gather",
         })?;
         match conversion {
             Conversion::Nothing => Ok(()),
@@ -99,7 +99,7 @@ impl fmt::Display for Action {
     }
 }
 
-impl fmt::Display for Target {
+impl fmt::Display for MemoryTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Mapping => f.write_str("mapping"),
@@ -111,7 +111,7 @@ impl fmt::Display for Target {
     }
 }
 
-impl Layout {
+impl LoadPlan {
     /// The memory that tensors share: the dtype and bytes of each arena.
     pub fn arenas(&self) -> impl Iterator<Item = (DType, usize)> {
         let shared = self.shared.iter().flatten();
@@ -119,9 +119,9 @@ impl Layout {
     }
 
     /// The target of the arena of this number.
-    fn target(&self, arena: usize) -> Target {
+    fn target(&self, arena: usize) -> MemoryTarget {
         let shared = self.shared.iter().flatten().find(|(_, number)| **number == arena);
-        shared.map_or(Target::Own, |(&(device, dtype), _)| Target::Arena(device, dtype))
+        shared.map_or(MemoryTarget::Own, |(&(device, dtype), _)| MemoryTarget::Arena(device, dtype))
     }
 
     /// All reads and page loads, in file order.
@@ -131,35 +131,37 @@ impl Layout {
         let mut in_arenas: Vec<(usize, usize, usize, usize)> = Vec::new();
         for run in &self.runs {
             let (to, tensors) = match run.to {
-                Destination::Arena(arena) => {
-                    in_arenas.push((arena, run.at, run.at + run.room, planned.len()));
+                RunTarget::Arena(arena) => {
+                    in_arenas.push((arena, run.at, run.at + run.out_len, planned.len()));
                     (self.target(arena), Vec::new())
                 }
-                Destination::Out(i) => (Target::Out, vec![i]),
+                RunTarget::Out(i) => (MemoryTarget::Out, vec![i]),
             };
             let (elements, offset, len) = match (run.cut.as_deref(), run.deflated) {
-                (cut, Some(Deflated { span, .. })) => {
-                    (if cut.is_some() { Elements::Rows } else { Elements::All }, span.start(), span.len())
-                }
-                (None, None) => (Elements::All, run.offset, run.len),
-                (Some(cut), None) => (Elements::Rows, run.offset + cut.span().start as u64, cut.bytes_read()),
+                (cut, Some(DeflatedSegment { span, .. })) => (
+                    if cut.is_some() { ElementSelection::Rows } else { ElementSelection::All },
+                    span.start(),
+                    span.len(),
+                ),
+                (None, None) => (ElementSelection::All, run.offset, run.len),
+                (Some(cut), None) => (ElementSelection::Rows, run.offset + cut.span().start as u64, cut.bytes_read()),
             };
             let transform = Transform { inflate: run.deflated.map(|deflated| deflated.inflate), swap: run.swap };
-            let action = Action::Read { transform, elements, conversion: run.conversion };
-            let (file, room, at) = (run.file, run.room as u64, run.at);
-            planned.push(Planned { file, offset, len, room, tensors, action, to, at });
+            let action = ByteAction::Read { transform, elements, conversion: run.conversion };
+            let (file, out_bytes, at) = (run.file, run.out_len as u64, run.at);
+            planned.push(Planned { file, offset, len, out_bytes, tensors, action, to, at });
         }
         in_arenas.sort_unstable();
         let first_fetched = planned.len();
         for (file, range) in &self.fetched {
             let (offset, len) = (range.start, range.end - range.start);
-            let (action, to) = (Action::Fetch, Target::Mapping);
-            planned.push(Planned { file: *file, offset, len, room: 0, tensors: Vec::new(), action, to, at: 0 });
+            let (action, to) = (ByteAction::Fetch, MemoryTarget::Mapping);
+            planned.push(Planned { file: *file, offset, len, out_bytes: 0, tensors: Vec::new(), action, to, at: 0 });
         }
-        for (i, way) in self.ways.iter().enumerate() {
-            match way {
-                Way::Arena(arena, start) => {
-                    let end = start + self.room_of(i);
+        for (i, route) in self.routes.iter().enumerate() {
+            match route {
+                Route::Arena(arena, start) => {
+                    let end = start + self.buffer_of(i);
                     let first = in_arenas.partition_point(|&(of, at, end, _)| {
                         of < *arena || (of == *arena && end <= *start && at < *start)
                     });
@@ -167,8 +169,8 @@ impl Layout {
                         in_arenas[first..].iter().take_while(|run| run.0 == *arena && (run.1 < end || run.1 == *start));
                     runs.for_each(|run| planned[run.3].tensors.push(i));
                 }
-                Way::Made(_) => {
-                    let Some(Wanted { placement, .. }) = self.wanted.get(i) else { continue };
+                Route::Ready(_) => {
+                    let Some(TensorRequest { placement, .. }) = self.requests.get(i) else { continue };
                     let (segment, fetched) = (&placement.segment, &self.fetched);
                     let offset = segment.span.start() + placement.start;
                     let at = fetched
@@ -178,8 +180,8 @@ impl Layout {
                         planned[first_fetched + at].tensors.push(i);
                     }
                 }
-                Way::Apart => planned.extend(self.pieces_of(i).map(|one| by_itself(one, i))),
-                Way::Out => {}
+                Route::Materialize => planned.extend(self.pieces_of(i).map(|one| by_itself(one, i))),
+                Route::Out => {}
             }
         }
         for tensor in planned.iter_mut().flat_map(|planned| &mut planned.tensors) {
@@ -194,7 +196,7 @@ impl Layout {
                 && next.len > 0;
             if joins {
                 last.len += next.len;
-                last.room += next.room;
+                last.out_bytes += next.out_bytes;
                 last.at = last.at.min(next.at);
             }
             joins
@@ -202,8 +204,8 @@ impl Layout {
         planned
     }
     /// The bytes of a tensor in an arena.
-    fn room_of(&self, i: usize) -> usize {
-        let one = self.wanted.get(i);
+    fn buffer_of(&self, i: usize) -> usize {
+        let one = self.requests.get(i);
         if let Some(one) = one.filter(|one| one.conversion == Conversion::Nothing && one.cut.is_none()) {
             return one.placement.len as usize;
         }
@@ -212,22 +214,22 @@ impl Layout {
     }
 
     /// The pieces of a tensor.
-    fn pieces_of(&self, i: usize) -> impl Iterator<Item = &Wanted> {
-        let composed = i.checked_sub(self.wanted.len()).and_then(|i| self.composed.get(i));
-        self.wanted.get(i).into_iter().chain(composed.into_iter().flat_map(Recipe::wanted))
+    fn pieces_of(&self, i: usize) -> impl Iterator<Item = &TensorRequest> {
+        let composed = i.checked_sub(self.requests.len()).and_then(|i| self.composed.get(i));
+        self.requests.get(i).into_iter().chain(composed.into_iter().flat_map(Recipe::requests))
     }
 }
 
 /// A tensor, or a piece of one, that is read separately.
-fn by_itself(one: &Wanted, i: usize) -> Planned {
+fn by_itself(one: &TensorRequest, i: usize) -> Planned {
     let (placement, needed) = (&one.placement, tensor::needed(&one.placement));
-    let Segment { file, span, transform } = placement.segment;
+    let FileSegment { file, span, transform } = placement.segment;
     let (offset, len) = match transform.inflate {
         Some(_) => (span.start(), span.len()),
         None => (span.start() + needed.start, needed.end - needed.start),
     };
-    let elements = if placement.is_dense() { Elements::All } else { Elements::Gathered };
-    let action = Action::Read { transform, elements, conversion: one.conversion };
-    let room = one.size().unwrap_or_default() as u64;
-    Planned { file, offset, len, room, tensors: vec![i], action, to: Target::Own, at: 0 }
+    let elements = if placement.is_dense() { ElementSelection::All } else { ElementSelection::Gathered };
+    let action = ByteAction::Read { transform, elements, conversion: one.conversion };
+    let out_bytes = one.size().unwrap_or_default() as u64;
+    Planned { file, offset, len, out_bytes, tensors: vec![i], action, to: MemoryTarget::Own, at: 0 }
 }

@@ -1,8 +1,8 @@
 //! Places on a device, and the host memory that a transfer needs.
 
-use super::job::Room;
-use super::wanted::Conversion;
-use crate::device::{Kernel, PIECE, Span, Upload};
+use super::job::JobTarget;
+use super::request::Conversion;
+use crate::device::{DeviceKernel, DeviceSpan, DeviceUpload, PIECE};
 use crate::error::{Error, Result};
 use crate::memory::DIRECT_ALIGN;
 
@@ -16,21 +16,21 @@ pub(super) const PAGES_FROM: usize = 64 << 10;
 const KERNEL_FROM: usize = 64 << 10;
 
 /// The kernels that the devices of a load can run.
-pub(super) type Kernels = [(Conversion, Kernel)];
+pub(super) type DeviceKernels = [(Conversion, DeviceKernel)];
 
 /// A range of device memory.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Place<'k> {
+pub(super) struct DeviceRange<'k> {
     /// The number of the memory.
     pub(super) memory: usize,
     pub(super) at: usize,
     pub(super) len: usize,
-    pub(super) kernels: &'k Kernels,
+    pub(super) kernels: &'k DeviceKernels,
     /// The kernel that writes the range from the file's unconverted bytes.
-    pub(super) kernel: Option<(Conversion, &'k Kernel)>,
+    pub(super) kernel: Option<(Conversion, &'k DeviceKernel)>,
 }
 
-impl Place<'_> {
+impl DeviceRange<'_> {
     /// The bytes of the staging buffer that it is computed from.
     pub(super) fn raw(&self) -> usize {
         let (unit_in, unit_out) = self.kernel.map_or((1, 1), |(conversion, _)| conversion.unit());
@@ -38,19 +38,19 @@ impl Place<'_> {
     }
 
     /// Whether only the load writes the memory.
-    pub(super) fn is_own(&self, upload: &Upload) -> bool {
+    pub(super) fn is_own(&self, upload: &DeviceUpload) -> bool {
         upload.is_own(self.memory)
     }
 
     /// The copy to the range from byte `from` of pinned memory.
-    pub(super) fn span(&self, from: usize) -> Span {
+    pub(super) fn span(&self, from: usize) -> DeviceSpan {
         let (Self { memory, at, .. }, len) = (*self, self.raw());
         let kernel = self.kernel.map(|(conversion, kernel)| (kernel.clone(), conversion.count(len)));
-        Span { from, len, memory, at, kernel }
+        DeviceSpan { from, len, memory, at, kernel }
     }
 }
 
-impl Room for Place<'_> {
+impl JobTarget for DeviceRange<'_> {
     fn len(&self) -> usize {
         self.len
     }
@@ -77,13 +77,13 @@ pub(super) const PINNED: usize = 512 << 20;
 
 /// The pinned memory for this many threads, within `left`. Each fills one staging buffer while the device copies from another.
 pub(super) fn pinned(threads: usize, left: Option<usize>) -> Result<usize> {
-    let wanted = (2 * threads + 4).saturating_mul(PIECE).min(PINNED);
+    let requested = (2 * threads + 4).saturating_mul(PIECE).min(PINNED);
     match left {
         Some(left) if left < 2 * PIECE => Err(Error::Argument(format!(
             "a transfer to a device needs {} bytes of host memory, but max_memory leaves {left}",
             2 * PIECE
         ))),
-        Some(left) => Ok(wanted.min(left)),
-        None => Ok(wanted),
+        Some(left) => Ok(requested.min(left)),
+        None => Ok(requested),
     }
 }

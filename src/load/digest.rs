@@ -7,13 +7,13 @@ use std::sync::{Mutex, PoisonError};
 use sha2::{Digest as _, Sha256};
 
 use super::placement::Placement;
-use super::{READ_AT_A_TIME, Scan, scan_threads, tensor};
+use super::{READ_AT_A_TIME, TensorScan, scan_threads, tensor};
 use crate::buffer::Buffer;
 use crate::checkpoint::Checkpoint;
 use crate::error::{Diagnostic, Result};
 use crate::memory::{Block, no_memory};
 use crate::rules;
-use crate::source::Part;
+use crate::source::ReadRange;
 use crate::workers::{Interrupt, in_order};
 
 /// The prefix of a digest.
@@ -38,17 +38,17 @@ pub fn digests(
     });
     let threads = scan_threads(checkpoint, numbers, threads, interrupt)?;
     let found: Mutex<BTreeMap<usize, String>> = Mutex::default();
-    in_order(threads, order, interrupt, |(position, number), read: &mut Vec<u8>, go_on| {
-        let (digest, bytes) = if let Some(scan) = Scan::of_weight(checkpoint, number)? {
+    in_order(threads, order, interrupt, |(position, number), read: &mut Vec<u8>, cancel| {
+        let (digest, bytes) = if let Some(scan) = TensorScan::of_weight(checkpoint, number)? {
             let mut hash = Sha256::new();
-            scan.each_in_order((READ_AT_A_TIME / scan.unit()).max(1), read, go_on, |bytes| {
+            scan.each_in_order((READ_AT_A_TIME / scan.unit()).max(1), read, cancel, |bytes| {
                 hash.update(bytes);
                 Ok(())
             })?;
             (text(hash), scan.bytes())
         } else {
             let tensor = checkpoint.tensor(number)?;
-            (digest(&tensor, read, go_on)?, tensor.size() as u64)
+            (digest(&tensor, read, cancel)?, tensor.size() as u64)
         };
         found.lock().unwrap_or_else(PoisonError::into_inner).insert(position, digest);
         done.fetch_add(bytes, Ordering::Relaxed);
@@ -77,7 +77,7 @@ pub(super) fn read_with_digest(
     file.check_unchanged()?;
     for bytes in block.as_mut_slice().chunks_mut(READ_AT_A_TIME.next_multiple_of(swap.unit())) {
         interrupt()?;
-        file.read(&mut [Part { offset: span.start() + at as u64, bytes: &mut *bytes }], interrupt)?;
+        file.read(&mut [ReadRange { offset: span.start() + at as u64, bytes: &mut *bytes }], interrupt)?;
         swap.apply(bytes);
         // The buffer may hold bytes of neighbours before and after the tensor.
         let (start, end) = (first.saturating_sub(at), (first + placement.len as usize).saturating_sub(at));

@@ -3,15 +3,15 @@
 #[cfg(target_os = "linux")]
 use std::cell::OnceCell;
 
-use super::job::{Job, Scratch};
+use super::job::{JobScratch, ReadJob};
 use crate::checkpoint::Checkpoint;
 #[cfg(target_os = "linux")]
 use crate::error::Error;
 use crate::error::Result;
 #[cfg(target_os = "linux")]
-use crate::memory::Aligned;
+use crate::memory::AlignedBytes;
 #[cfg(target_os = "linux")]
-use crate::source::direct::{self, Answer, Request, Ring};
+use crate::source::direct::{self, DirectRequest, IoRing, RequestOutcome};
 use crate::workers::Interrupt;
 
 /// Jobs that a thread takes at a time, so that its queue seldom runs empty.
@@ -19,31 +19,31 @@ pub(super) const TOGETHER: usize = 32;
 
 /// What a thread keeps between jobs.
 #[derive(Debug, Default)]
-pub(super) struct Reader {
-    scratch: Scratch,
+pub(super) struct DirectReader {
+    scratch: JobScratch,
     /// None where the system has no rings.
     #[cfg(target_os = "linux")]
-    ring: OnceCell<Option<Ring>>,
+    ring: OnceCell<Option<IoRing>>,
     #[cfg(target_os = "linux")]
-    room: Aligned,
+    buffer: AlignedBytes,
 }
 
 /// Whether one thread can have several requests in flight.
 pub(super) fn has_rings() -> bool {
     #[cfg(target_os = "linux")]
     {
-        Ring::new().is_some()
+        IoRing::new().is_some()
     }
     #[cfg(not(target_os = "linux"))]
     false
 }
 
-impl Reader {
+impl DirectReader {
     /// Runs jobs of one file by one of the two methods.
-    pub(super) fn bring(
+    pub(super) fn read_into(
         &mut self,
         checkpoint: &Checkpoint,
-        jobs: Vec<Job<'_>>,
+        jobs: Vec<ReadJob<'_>>,
         direct: bool,
         interrupt: Interrupt<'_>,
     ) -> Result<()> {
@@ -55,28 +55,29 @@ impl Reader {
 }
 
 #[cfg(not(target_os = "linux"))]
-impl Reader {
+impl DirectReader {
     /// Runs jobs of one file, through the page cache.
-    fn run(&mut self, checkpoint: &Checkpoint, jobs: Vec<Job<'_>>, interrupt: Interrupt<'_>) -> Result<()> {
+    fn run(&mut self, checkpoint: &Checkpoint, jobs: Vec<ReadJob<'_>>, interrupt: Interrupt<'_>) -> Result<()> {
         jobs.into_iter().try_for_each(|job| job.run(checkpoint, &mut self.scratch, interrupt))
     }
 }
 
 #[cfg(target_os = "linux")]
-impl Reader {
+impl DirectReader {
     /// Runs jobs of one file; through the page cache, where the filesystem supports nothing else.
-    fn run<'a>(&mut self, checkpoint: &Checkpoint, jobs: Vec<Job<'a>>, interrupt: Interrupt<'_>) -> Result<()> {
-        let Self { scratch, ring, room } = self;
+    fn run<'a>(&mut self, checkpoint: &Checkpoint, jobs: Vec<ReadJob<'a>>, interrupt: Interrupt<'_>) -> Result<()> {
+        let Self { scratch, ring, buffer } = self;
         let Some(first) = jobs.first() else { return Ok(()) };
         let source = checkpoint.file(first.extent.file)?;
         // Compressed bytes are inflated first, and bytes written through the mapping are not on the disk.
-        let is_other = |job: &Job<'a>| job.deflated().is_some() || source.is_written(job.extent.offset, job.extent.len);
+        let is_other =
+            |job: &ReadJob<'a>| job.deflated().is_some() || source.is_written(job.extent.offset, job.extent.len);
         let (others, jobs): (Vec<_>, Vec<_>) = jobs.into_iter().partition(is_other);
         others.into_iter().try_for_each(|job| job.run(checkpoint, scratch, interrupt))?;
         let Some(file) = source.open_direct() else {
             return jobs.into_iter().try_for_each(|job| job.run(checkpoint, scratch, interrupt));
         };
-        let mut alone = |mut job: Job<'a>, scratch: &mut Scratch| {
+        let mut alone = |mut job: ReadJob<'a>, scratch: &mut JobScratch| {
             interrupt()?;
             let extent = job.extent;
             let (offset, len) = (extent.offset, extent.len as usize);
@@ -90,7 +91,7 @@ impl Reader {
                         Err(error) => Err(error),
                     }
                 }
-                None => direct::read(&file, offset, len, room),
+                None => direct::read(&file, offset, len, buffer),
             };
             match read {
                 Ok(Some(bytes)) => job.make(bytes, &mut scratch.made),
@@ -104,20 +105,20 @@ impl Reader {
                 }
             }
         };
-        ring.get_or_init(Ring::new);
+        ring.get_or_init(IoRing::new);
         let Some(ring) = ring.get_mut().and_then(Option::as_mut) else {
             return jobs.into_iter().try_for_each(|job| alone(job, scratch));
         };
-        let request = |mut job: Job<'a>| {
+        let request = |mut job: ReadJob<'a>| {
             let (offset, len) = (job.extent.offset, job.extent.len as usize);
             let to = job.take_pages();
-            Request { item: job, file: &file, offset, len, to }
+            DirectRequest { item: job, file: &file, offset, len, to }
         };
         let requests = jobs.into_iter().map(request).collect();
         ring.read_each(requests, interrupt, |mut job, answer| match answer {
-            Answer::Placed => Ok(()),
-            Answer::Read(bytes) => job.make(bytes, &mut scratch.made),
-            Answer::Failed(to) => {
+            RequestOutcome::Placed => Ok(()),
+            RequestOutcome::Read(bytes) => job.make(bytes, &mut scratch.made),
+            RequestOutcome::Failed(to) => {
                 if let Some(to) = to {
                     job.give_back(to);
                 }

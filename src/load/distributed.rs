@@ -1,7 +1,7 @@
 //! Weights of a distributed checkpoint: each is composed of boxes, one per stored piece with an item that has its elements.
 
-use super::placement::{Codec, Inflate, Placement, Segment, Swap, Transform};
-use super::recipe::{Piece, Recipe};
+use super::placement::{Codec, FileSegment, Inflate, Placement, Swap, Transform};
+use super::recipe::{Recipe, RecipePiece};
 use crate::checkpoint::{Catalog, FolderPieces, PiecePlace, PlacedPiece};
 use crate::device::Device;
 use crate::dtype::DType;
@@ -29,7 +29,7 @@ impl Catalog {
         for piece in pieces.of(info.span.start())? {
             let (start, size) = (dims(piece.start, item.map(|_| 0)), dims(piece.size, item));
             let placement = placed(&piece, own, size, item, unit)?;
-            recipe.pieces.push(Piece { start, wanted: self.wanted_at(number, placement, dtype)? });
+            recipe.pieces.push(RecipePiece { start, request: self.request_at(number, placement, dtype)? });
         }
         Ok(recipe.in_order())
     }
@@ -44,7 +44,7 @@ fn placed(piece: &PlacedPiece<'_>, dtype: DType, shape: Vec<i64>, item: Option<i
             let end = piece.item.offset.checked_add(piece.item.length).ok_or_else(overflow)?;
             let span = Span::within(end, piece.item.offset, piece.item.length)?;
             let inflate = Some(Inflate { codec: Codec::Item(number), size: len, crc32: 0 });
-            let segment = Segment { file: piece.file, span, transform: Transform { inflate, swap: Swap::Nothing } };
+            let segment = FileSegment { file: piece.file, span, transform: Transform { inflate, swap: Swap::Nothing } };
             return Ok(Placement { segment, aligned: false, dtype, shape, strides: None, start: 0, len, before: 0 });
         }
     };
@@ -70,7 +70,7 @@ fn placed(piece: &PlacedPiece<'_>, dtype: DType, shape: Vec<i64>, item: Option<i
             (span, Transform { inflate, swap: Swap::Nothing }, first)
         }
     };
-    let segment = Segment { file: piece.file, span, transform };
+    let segment = FileSegment { file: piece.file, span, transform };
     let aligned = first.is_multiple_of(unit.clamp(1, 8));
     Ok(Placement { segment, aligned, dtype, shape, strides, start, len, before: 0 })
 }

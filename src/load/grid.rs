@@ -5,15 +5,15 @@
 
 use std::ops::Range;
 
-use super::recipe::{Piece, Recipe, WHOLE};
-use crate::buffer::{Axis, Index};
+use super::recipe::{Recipe, RecipePiece, WHOLE};
+use crate::buffer::{IndexAxis, IndexPart};
 use crate::error::{Error, Result};
 
 /// The maximum number of pieces when grid axes are merged again.
 const MAX_PIECES: i64 = 1 << 16;
 
 /// The axes of an index in the grid, and the number of grid axes per axis of the result. Otherwise the axis that must become a single one first.
-type InGrid = std::result::Result<(Vec<Axis>, Vec<usize>), usize>;
+type InGrid = std::result::Result<(Vec<IndexAxis>, Vec<usize>), usize>;
 
 fn refused<T>(cause: String) -> Result<T> {
     Err(Error::Argument(cause))
@@ -85,7 +85,7 @@ impl Recipe {
         }
         let last = of_grid.end.saturating_sub(1);
         let outer = of_grid.start..last;
-        let rows = |piece: &Piece| piece.wanted.shape[outer.clone()].iter().product::<i64>();
+        let rows = |piece: &RecipePiece| piece.request.shape[outer.clone()].iter().product::<i64>();
         if self.pieces.iter().map(rows).sum::<i64>() > MAX_PIECES {
             return refused(format!(
                 "axis {axis} of {:?} has too many pieces for that: load the whole tensor, and index it",
@@ -102,15 +102,15 @@ impl Recipe {
                 let mut start = piece.start[last];
                 let mut stride = self.grid[last];
                 for axis in outer.clone().rev() {
-                    let (size, at) = (piece.wanted.shape[axis], &mut expression[axis]);
-                    *at = Index::At(number % size);
+                    let (size, at) = (piece.request.shape[axis], &mut expression[axis]);
+                    *at = IndexPart::At(number % size);
                     start += (piece.start[axis] + number % size) * stride;
                     number /= size;
                     stride *= self.grid[axis];
                 }
                 let mut starts = piece.start.clone();
                 starts.splice(of_grid.clone(), [start]);
-                pieces.push(Piece { start: starts, wanted: piece.wanted.part(&expression)? });
+                pieces.push(RecipePiece { start: starts, request: piece.request.part(&expression)? });
             }
         }
         Ok(Self { grid, axes, pieces, ..self.clone() })
@@ -139,12 +139,12 @@ impl Recipe {
     }
 
     /// Translates an index of the tensor to the grid.
-    pub(super) fn in_grid(&self, wanted: &[Axis]) -> InGrid {
-        let (mut in_grid, mut axes) = (Vec::with_capacity(wanted.len()), Vec::with_capacity(wanted.len()));
+    pub(super) fn in_grid(&self, requested: &[IndexAxis]) -> InGrid {
+        let (mut in_grid, mut axes) = (Vec::with_capacity(requested.len()), Vec::with_capacity(requested.len()));
         let mut own = 0..self.shape.len();
-        for axis in wanted {
-            if *axis == Axis::New {
-                in_grid.push(Axis::New);
+        for axis in requested {
+            if *axis == IndexAxis::New {
+                in_grid.push(IndexAxis::New);
                 axes.push(1);
                 continue;
             }
@@ -156,7 +156,7 @@ impl Recipe {
             } else {
                 in_axis(*axis, grid, &mut in_grid).ok_or(number)?;
             }
-            if let Axis::Range { .. } = axis {
+            if let IndexAxis::Range { .. } = axis {
                 axes.push(in_grid[before..].iter().filter(|axis| axis.len().is_some()).count());
             }
         }
@@ -165,61 +165,63 @@ impl Recipe {
 }
 
 /// Translates an index of an axis to its grid axes; `None` if it is not one box there.
-fn in_axis(axis: Axis, grid: &[i64], found: &mut Vec<Axis>) -> Option<()> {
-    let whole = |size: i64| Axis::Range { begin: 0, len: size, step: 1 };
+fn in_axis(axis: IndexAxis, grid: &[i64], found: &mut Vec<IndexAxis>) -> Option<()> {
+    let whole = |size: i64| IndexAxis::Range { begin: 0, len: size, step: 1 };
     let Some((&first, rest)) = grid.split_first() else { return Some(()) };
     let inner: i64 = rest.iter().product();
     match axis {
-        Axis::At(element) => {
+        IndexAxis::At(element) => {
             let mut left = element;
             for at in 0..grid.len() {
                 let inner: i64 = grid[at + 1..].iter().product();
-                found.push(Axis::At(left / inner.max(1)));
+                found.push(IndexAxis::At(left / inner.max(1)));
                 left %= inner.max(1);
             }
             Some(())
         }
-        Axis::Range { begin, len, step } if rest.is_empty() => {
-            found.push(Axis::Range { begin, len, step });
+        IndexAxis::Range { begin, len, step } if rest.is_empty() => {
+            found.push(IndexAxis::Range { begin, len, step });
             Some(())
         }
-        Axis::Range { begin, len, .. } if begin == 0 && len == first * inner => {
+        IndexAxis::Range { begin, len, .. } if begin == 0 && len == first * inner => {
             found.extend(grid.iter().map(|&size| whole(size)));
             Some(())
         }
-        Axis::Range { begin, len, step: 1 } if inner > 0 && begin % inner == 0 && len % inner == 0 => {
-            found.push(Axis::Range { begin: begin / inner, len: len / inner, step: 1 });
+        IndexAxis::Range { begin, len, step: 1 } if inner > 0 && begin % inner == 0 && len % inner == 0 => {
+            found.push(IndexAxis::Range { begin: begin / inner, len: len / inner, step: 1 });
             found.extend(rest.iter().map(|&size| whole(size)));
             Some(())
         }
-        Axis::Range { begin, len, step: 1 } if inner > 0 && len > 0 && begin / inner == (begin + len - 1) / inner => {
-            found.push(Axis::At(begin / inner));
-            in_axis(Axis::Range { begin: begin % inner, len, step: 1 }, rest, found)
+        IndexAxis::Range { begin, len, step: 1 }
+            if inner > 0 && len > 0 && begin / inner == (begin + len - 1) / inner =>
+        {
+            found.push(IndexAxis::At(begin / inner));
+            in_axis(IndexAxis::Range { begin: begin % inner, len, step: 1 }, rest, found)
         }
         _ => None,
     }
 }
 
-impl Piece {
+impl RecipePiece {
     /// Splits an axis into groups of `inner` positions: the partial groups at the ends, and whole ones.
     fn in_groups(&self, axis: usize, inner: i64, pieces: &mut Vec<Self>) -> Result<()> {
-        let (begin, end) = (self.start[axis], self.start[axis] + self.wanted.shape[axis]);
+        let (begin, end) = (self.start[axis], self.start[axis] + self.request.shape[axis]);
         let mut at = begin;
         while at < end {
             // Up to the end of a group, or of the last whole one.
             let next =
                 if at % inner == 0 && end - at >= inner { end - end % inner } else { end.min(at - at % inner + inner) };
             let mut expression = vec![WHOLE; self.start.len()];
-            expression[axis] = Index::Slice { start: Some(at - begin), stop: Some(next - begin), step: 1 };
+            expression[axis] = IndexPart::Slice { start: Some(at - begin), stop: Some(next - begin), step: 1 };
             let rows = ((next - at) / inner).max(1);
-            let part = if next - at == self.wanted.shape[axis] {
-                self.wanted.clone()
+            let part = if next - at == self.request.shape[axis] {
+                self.request.clone()
             } else {
-                self.wanted.part(&expression)?
+                self.request.part(&expression)?
             };
             let mut start = self.start.clone();
             start.splice(axis..=axis, [at / inner, at % inner]);
-            pieces.push(Self { start, wanted: part.unflatten(axis, rows)? });
+            pieces.push(Self { start, request: part.unflatten(axis, rows)? });
             at = next;
         }
         Ok(())

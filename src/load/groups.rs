@@ -2,11 +2,11 @@
 
 use std::ops::Range;
 
-use super::choice::Choice;
 use super::device_place::DEVICE_ALIGN;
 use super::recipe::Recipe;
-use super::wanted::{Conversion, Wanted, is_decoded_to};
-use super::{Codec, Inflate, Segment, Transform};
+use super::request::{Conversion, TensorRequest, is_decoded_to};
+use super::strategy::ReadStrategy;
+use super::{Codec, FileSegment, Inflate, Transform};
 use crate::checkpoint::{Backend, FAR_AT_A_TIME, unpacking_bytes};
 use crate::device::Device;
 use crate::error::Result;
@@ -17,7 +17,7 @@ const SMALL: usize = 1 << 20;
 /// The first group is small, so that the first tensor comes soon. Each group is twice as large as the previous one…
 const FIRST: usize = 16 << 20;
 /// … up to this size, or to a share of the budget.
-const MOST: usize = 256 << 20;
+const MAX_GROUP_BYTES: usize = 256 << 20;
 const SHARE: usize = 4;
 
 /// The maximum of direct requests in flight per thread.
@@ -25,7 +25,7 @@ const QUEUE: usize = 16;
 
 /// Temporary memory in which threads read, gather and decode.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Scratch {
+pub(super) struct GroupScratch {
     /// The maximum of bytes that all threads read at a time.
     most: usize,
     /// The temporary bytes per byte read.
@@ -34,10 +34,10 @@ pub(super) struct Scratch {
     items: usize,
 }
 
-impl Scratch {
-    pub(super) fn new<'a>(choice: &Choice, wanted: impl Iterator<Item = &'a Wanted>) -> Self {
-        let direct = matches!(choice.backend, Backend::Direct | Backend::Auto);
-        let factor = |one: &Wanted| {
+impl GroupScratch {
+    pub(super) fn new<'a>(strategy: &ReadStrategy, requests: impl Iterator<Item = &'a TensorRequest>) -> Self {
+        let direct = matches!(strategy.backend, Backend::Direct | Backend::Auto);
+        let factor = |one: &TensorRequest| {
             let converted = one.conversion != Conversion::Nothing;
             let transform = one.placement.segment.transform;
             // The buffers of items are counted in `items`.
@@ -51,20 +51,20 @@ impl Scratch {
             };
             usize::from(direct || changed || converted) + usize::from(changed && converted) + decoded
         };
-        let at_once = if direct { choice.threads.max(QUEUE * choice.direct_threads) } else { choice.threads };
-        let most = at_once.saturating_mul(choice.sizes().converted);
-        let item = |one: &Wanted| match one.placement.segment {
-            Segment { span, transform: Transform { inflate: Some(inflate), .. }, .. } => match inflate.codec {
+        let at_once = if direct { strategy.threads.max(QUEUE * strategy.direct_threads) } else { strategy.threads };
+        let most = at_once.saturating_mul(strategy.sizes().converted);
+        let item = |one: &TensorRequest| match one.placement.segment {
+            FileSegment { span, transform: Transform { inflate: Some(inflate), .. }, .. } => match inflate.codec {
                 Codec::Item(_) => span.len().saturating_add(inflate.size) as usize,
                 Codec::Deltas => span.len() as usize,
-                Codec::Zstd => unpacking_bytes(choice.served.is_some()),
+                Codec::Zstd => unpacking_bytes(strategy.served.is_some()),
                 Codec::Deflate => 0,
             },
             _ => 0,
         };
-        let far = if choice.served.is_some() && choice.changed { FAR_AT_A_TIME as usize } else { 0 };
+        let far = if strategy.served.is_some() && strategy.changed { FAR_AT_A_TIME as usize } else { 0 };
         let (factor, item) =
-            wanted.fold((0, far), |(most, largest), one| (most.max(factor(one)), largest.max(item(one))));
+            requests.fold((0, far), |(most, largest), one| (most.max(factor(one)), largest.max(item(one))));
         Self { most, factor, items: at_once.saturating_mul(item) }
     }
 
@@ -77,7 +77,7 @@ impl Scratch {
 
 /// Tensors whose memory is allocated and freed together: one large tensor, or small neighbours.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Piece {
+pub(super) struct MemoryUnit {
     /// The positions of the tensors.
     pub(super) tensors: Range<usize>,
     /// The target device.
@@ -89,12 +89,12 @@ pub(super) struct Piece {
     /// Whether tensors are read in place. Otherwise they have their own memory…
     pub(super) in_place: bool,
     /// … and need this much scratch memory while they are read.
-    beside: usize,
+    scratch_bytes: usize,
 }
 
-impl Piece {
+impl MemoryUnit {
     /// The scratch memory of the threads that read the piece.
-    pub(super) fn by_way_of(&self, scratch: Scratch) -> usize {
+    pub(super) fn staging_bytes(&self, scratch: GroupScratch) -> usize {
         scratch.bytes(self.read)
     }
 
@@ -104,24 +104,24 @@ impl Piece {
     }
 
     /// The host memory that a transfer to a device needs, without staging buffers.
-    pub(super) fn on_the_way(&self, scratch: Scratch) -> usize {
+    pub(super) fn host_bytes(&self, scratch: GroupScratch) -> usize {
         let made = if self.in_place { 0 } else { self.len };
-        made.saturating_add(self.beside).saturating_add(self.by_way_of(scratch))
+        made.saturating_add(self.scratch_bytes).saturating_add(self.staging_bytes(scratch))
     }
 }
 
 /// Pieces that are read together.
 #[derive(Debug, Default)]
-pub(super) struct Group {
-    pub(super) pieces: Vec<Piece>,
+pub(super) struct ReadGroup {
+    pub(super) pieces: Vec<MemoryUnit>,
     /// The bytes that count against the budget.
     pub(super) bytes: usize,
     /// The scratch memory of the reads.
-    pub(super) beside: usize,
+    pub(super) scratch_bytes: usize,
     read: usize,
 }
 
-impl Group {
+impl ReadGroup {
     /// The positions of the group's tensors.
     pub(super) fn tensors(&self) -> Range<usize> {
         let start = self.pieces.first().map_or(0, |piece| piece.tensors.start);
@@ -131,9 +131,9 @@ impl Group {
 
 /// The pieces of these tensors, in order. Tensors that are gathered, or inflated for a device, are materialized from what was read. With `whole`, all
 /// tensors are.
-pub(super) fn pieces(wanted: &[Recipe], whole: bool) -> Result<Vec<Piece>> {
-    let mut pieces: Vec<Piece> = Vec::new();
-    for (i, recipe) in wanted.iter().enumerate() {
+pub(super) fn pieces(requests: &[Recipe], whole: bool) -> Result<Vec<MemoryUnit>> {
+    let mut pieces: Vec<MemoryUnit> = Vec::new();
+    for (i, recipe) in requests.iter().enumerate() {
         let Some(one) = recipe.one() else {
             pieces.push(composed(i, recipe)?);
             continue;
@@ -154,7 +154,7 @@ pub(super) fn pieces(wanted: &[Recipe], whole: bool) -> Result<Vec<Piece>> {
             continue;
         }
         let read = if in_place { placement.len as usize } else { 0 };
-        let mut piece = Piece { tensors: i..i + 1, device: one.device, len, read, in_place, beside: 0 };
+        let mut piece = MemoryUnit { tensors: i..i + 1, device: one.device, len, read, in_place, scratch_bytes: 0 };
         if !in_place {
             let gathered = (placement.before + placement.len) as usize + BLOCK_ALIGN;
             let is_result = one.conversion == Conversion::Nothing && one.cut.is_none();
@@ -165,8 +165,8 @@ pub(super) fn pieces(wanted: &[Recipe], whole: bool) -> Result<Vec<Piece>> {
                 Conversion::Decode { to, .. } if !is_decoded_to(to) => len / to.bits().max(1) * 32,
                 _ => 0,
             };
-            let is_there = is_result && one.device == Device::Cpu;
-            piece.beside = if is_there { 0 } else { gathered.saturating_add(decoded) };
+            let is_present = is_result && one.device == Device::Cpu;
+            piece.scratch_bytes = if is_present { 0 } else { gathered.saturating_add(decoded) };
         }
         pieces.push(piece);
     }
@@ -174,14 +174,14 @@ pub(super) fn pieces(wanted: &[Recipe], whole: bool) -> Result<Vec<Piece>> {
 }
 
 /// The piece of a tensor with several parts, which has its own memory.
-fn composed(i: usize, recipe: &Recipe) -> Result<Piece> {
+fn composed(i: usize, recipe: &Recipe) -> Result<MemoryUnit> {
     let len = recipe.size()?.next_multiple_of(align(recipe.device()));
-    let read: u64 = recipe.wanted().map(|one| one.placement.before + one.placement.len).sum();
-    let made = recipe.wanted().map(Wanted::size).sum::<Result<usize>>()?;
+    let read: u64 = recipe.requests().map(|one| one.placement.before + one.placement.len).sum();
+    let made = recipe.requests().map(TensorRequest::size).sum::<Result<usize>>()?;
     // Parts that are read separately are in memory twice: as stored and converted.
-    let beside = if recipe.fills()?.is_some() { 0 } else { (read as usize).saturating_add(made) };
+    let scratch_bytes = if recipe.fills()?.is_some() { 0 } else { (read as usize).saturating_add(made) };
     let device = recipe.device();
-    Ok(Piece { tensors: i..i + 1, device, len, read: read as usize, in_place: false, beside })
+    Ok(MemoryUnit { tensors: i..i + 1, device, len, read: read as usize, in_place: false, scratch_bytes })
 }
 
 /// The alignment of tensors in a piece.
@@ -190,11 +190,11 @@ pub(super) fn align(device: Device) -> usize {
 }
 
 /// The minimum budget for these pieces, and the position that needs it. `reuse`: the caller released the previous tensor before it takes one.
-pub(super) fn least(pieces: &[Piece], scratch: Scratch, reuse: bool) -> (usize, usize) {
+pub(super) fn least(pieces: &[MemoryUnit], scratch: GroupScratch, reuse: bool) -> (usize, usize) {
     let mut before = 0;
     let needs = pieces.iter().enumerate().map(|(i, piece)| {
-        let beside = piece.beside.saturating_add(piece.by_way_of(scratch));
-        let needed = piece.bytes().saturating_add(beside).saturating_add(before);
+        let scratch_bytes = piece.scratch_bytes.saturating_add(piece.staging_bytes(scratch));
+        let needed = piece.bytes().saturating_add(scratch_bytes).saturating_add(before);
         before = if reuse { 0 } else { piece.bytes() };
         (needed, i)
     });
@@ -203,28 +203,35 @@ pub(super) fn least(pieces: &[Piece], scratch: Scratch, reuse: bool) -> (usize, 
 
 /// Groups the pieces. Each group fits the budget together with the piece before it, if each piece does. Pieces that are read `whole` are hashed one
 /// per thread, so their groups are as large as possible.
-pub(super) fn groups(pieces: Vec<Piece>, scratch: Scratch, budget: usize, reuse: bool, whole: bool) -> Vec<Group> {
-    let mut groups: Vec<Group> = Vec::new();
-    let (mut most, mut room, mut before) = (if whole { usize::MAX } else { FIRST }, 0, 0);
+pub(super) fn groups(
+    pieces: Vec<MemoryUnit>,
+    scratch: GroupScratch,
+    budget: usize,
+    reuse: bool,
+    whole: bool,
+) -> Vec<ReadGroup> {
+    let mut groups: Vec<ReadGroup> = Vec::new();
+    let (mut most, mut limit, mut before) = (if whole { usize::MAX } else { FIRST }, 0, 0);
     for piece in pieces {
-        let (bytes, beside, read) = (piece.bytes(), piece.beside, piece.read);
-        let fits =
-            |group: &Group| group.bytes + group.beside + bytes + beside + scratch.bytes(group.read + read) <= room;
+        let (bytes, scratch_bytes, read) = (piece.bytes(), piece.scratch_bytes, piece.read);
+        let fits = |group: &ReadGroup| {
+            group.bytes + group.scratch_bytes + bytes + scratch_bytes + scratch.bytes(group.read + read) <= limit
+        };
         if !groups.last().is_some_and(fits) {
-            room = most.min(budget / SHARE).min(budget.saturating_sub(before));
-            most = if whole { most } else { (most * 2).min(MOST) };
-            groups.push(Group::default());
+            limit = most.min(budget / SHARE).min(budget.saturating_sub(before));
+            most = if whole { most } else { (most * 2).min(MAX_GROUP_BYTES) };
+            groups.push(ReadGroup::default());
         }
         if let Some(group) = groups.last_mut() {
             group.bytes += bytes;
-            group.beside += beside;
+            group.scratch_bytes += scratch_bytes;
             group.read += read;
             group.pieces.push(piece);
         }
         before = if reuse { 0 } else { bytes };
     }
     for group in &mut groups {
-        group.beside += scratch.bytes(group.read);
+        group.scratch_bytes += scratch.bytes(group.read);
     }
     groups
 }
@@ -233,33 +240,33 @@ pub(super) fn groups(pieces: Vec<Piece>, scratch: Scratch, budget: usize, reuse:
 mod tests {
     use super::*;
 
-    fn piece(i: usize, len: usize) -> Piece {
-        Piece { tensors: i..i + 1, device: Device::Cpu, len, read: len, in_place: true, beside: 0 }
+    fn piece(i: usize, len: usize) -> MemoryUnit {
+        MemoryUnit { tensors: i..i + 1, device: Device::Cpu, len, read: len, in_place: true, scratch_bytes: 0 }
     }
 
     #[test]
     fn every_group_has_room_beside_the_piece_before_it() {
         const MIB: usize = 1 << 20;
-        let many_threads = Scratch { most: 16 * MIB, factor: 2, items: 0 };
+        let many_threads = GroupScratch { most: 16 * MIB, factor: 2, items: 0 };
         for (budget, scratch, sizes) in [
-            (40, Scratch::default(), vec![2, 6, 30, 8, 2, 2, 2, 38, 2]),
-            (64, Scratch::default(), vec![10; 40]),
+            (40, GroupScratch::default(), vec![2, 6, 30, 8, 2, 2, 2, 38, 2]),
+            (64, GroupScratch::default(), vec![10; 40]),
             (80, many_threads, vec![2, 6, 30, 8, 2, 2, 2, 38, 2]),
             (2048, many_threads, vec![50; 60]),
         ] {
             for reuse in [false, true] {
-                let pieces: Vec<Piece> = sizes.iter().enumerate().map(|(i, size)| piece(i, size * MIB)).collect();
+                let pieces: Vec<MemoryUnit> = sizes.iter().enumerate().map(|(i, size)| piece(i, size * MIB)).collect();
                 assert!(least(&pieces, scratch, reuse).0 <= budget * MIB);
                 let groups = groups(pieces, scratch, budget * MIB, reuse, budget == 80);
                 let mut before = 0;
                 for group in &groups {
-                    assert!(before + group.bytes + group.beside <= budget * MIB, "{budget} {group:?}");
+                    assert!(before + group.bytes + group.scratch_bytes <= budget * MIB, "{budget} {group:?}");
                     let read: usize = group.pieces.iter().map(|piece| piece.len).sum();
-                    assert_eq!(group.beside, (scratch.most * scratch.factor).min(read * scratch.factor));
-                    assert_eq!(group.bytes, group.pieces.iter().map(Piece::bytes).sum::<usize>());
-                    before = if reuse { 0 } else { group.pieces.last().map_or(0, Piece::bytes) };
+                    assert_eq!(group.scratch_bytes, (scratch.most * scratch.factor).min(read * scratch.factor));
+                    assert_eq!(group.bytes, group.pieces.iter().map(MemoryUnit::bytes).sum::<usize>());
+                    before = if reuse { 0 } else { group.pieces.last().map_or(0, MemoryUnit::bytes) };
                 }
-                let positions: Vec<usize> = groups.iter().flat_map(Group::tensors).collect();
+                let positions: Vec<usize> = groups.iter().flat_map(ReadGroup::tensors).collect();
                 assert_eq!(positions, (0..sizes.len()).collect::<Vec<_>>());
             }
         }
@@ -267,12 +274,13 @@ mod tests {
 
     #[test]
     fn the_least_budget_holds_a_piece_and_the_one_before_it_unless_memory_is_reused() {
-        let pieces: Vec<Piece> = [100, 700, 900, 300].into_iter().enumerate().map(|(i, len)| piece(i, len)).collect();
-        let none = Scratch::default();
+        let pieces: Vec<MemoryUnit> =
+            [100, 700, 900, 300].into_iter().enumerate().map(|(i, len)| piece(i, len)).collect();
+        let none = GroupScratch::default();
         assert_eq!(least(&pieces, none, false), (1600, 2));
         assert_eq!(least(&pieces, none, true), (900, 2));
         assert_eq!(least(&[], none, false), (0, 0));
-        let threads = Scratch { most: 200, factor: 3, items: 0 };
+        let threads = GroupScratch { most: 200, factor: 3, items: 0 };
         assert_eq!(least(&pieces, threads, true), (900 + 600, 2));
         assert_eq!(threads.bytes(100), 300, "no more than is read");
     }

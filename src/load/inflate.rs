@@ -1,26 +1,26 @@
 //! Inflates compressed segments from start to end, in memory that does not grow with the segment.
 
-use super::placement::{Codec, Inflate, Segment};
+use super::placement::{Codec, FileSegment, Inflate};
 use crate::budget;
 use crate::checkpoint::{Checkpoint, STEP, Unpacker};
 use crate::error::{Diagnostic, Error, Result};
 use crate::format::torch_zip;
 use crate::rules;
-use crate::source::{Part, Source};
+use crate::source::{ReadRange, Source};
 use crate::tensor::Span;
 use crate::workers::Interrupt;
 
 /// The bytes of a file that inflate to a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Deflated {
+pub(super) struct DeflatedSegment {
     pub(super) file: u32,
     pub(super) span: Span,
     pub(super) inflate: Inflate,
 }
 
-impl Deflated {
+impl DeflatedSegment {
     /// The bytes of this segment; `None` if it is not compressed.
-    pub(super) fn of(segment: &Segment) -> Option<Self> {
+    pub(super) fn of(segment: &FileSegment) -> Option<Self> {
         segment.transform.inflate.map(|inflate| Self { file: segment.file, span: segment.span, inflate })
     }
 
@@ -50,7 +50,7 @@ impl Deflated {
             Codec::Zstd => self.unpack(file, interrupt, each),
             Codec::Deltas => {
                 let mut bytes = budget::zeroed(budget::saturating_usize(self.span.len()))?;
-                file.read(&mut [Part { offset: self.span.start(), bytes: &mut bytes }], interrupt)?;
+                file.read(&mut [ReadRange { offset: self.span.start(), bytes: &mut bytes }], interrupt)?;
                 each(&bytes)
             }
             Codec::Item(number) => {
@@ -74,7 +74,7 @@ impl Deflated {
             self.inflate.size,
             |offset, bytes| {
                 interrupt()?;
-                file.read(&mut [Part { offset: self.span.start() + offset, bytes }], interrupt)
+                file.read(&mut [ReadRange { offset: self.span.start() + offset, bytes }], interrupt)
             },
             |piece| {
                 hash.update(piece);
@@ -101,8 +101,8 @@ impl Deflated {
         let (size, mut unpacked) = (self.inflate.size, 0);
         let wrong = || fault(format!("it does not unpack to the {size} bytes that the lookup found"));
         let range = self.span.start()..self.span.end();
-        let mut room = budget::zeroed(STEP)?;
-        Unpacker::default().frames(file, &range, &mut room, interrupt, &fault, &mut |part| {
+        let mut buffer = budget::zeroed(STEP)?;
+        Unpacker::default().frames(file, &range, &mut buffer, interrupt, &fault, &mut |part| {
             unpacked += part.len() as u64;
             if unpacked > size { Err(wrong()) } else { each(part) }
         })?;

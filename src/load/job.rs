@@ -3,23 +3,23 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::cut::Cut;
-use super::inflate::Deflated;
+use super::cut::RegionSlices;
+use super::inflate::DeflatedSegment;
 use super::placement::{Placement, Swap};
-use super::wanted::Conversion;
+use super::request::Conversion;
 use crate::budget;
 use crate::checkpoint::Checkpoint;
 use crate::error::{Error, Result};
 use crate::memory::{self, Block};
 #[cfg(target_os = "linux")]
 use crate::source::direct;
-use crate::source::{Filesystem, Loaded, Part, ReadCost, Source};
+use crate::source::{Filesystem, Loaded, ReadCost, ReadRange, Source};
 use crate::tensor::Span;
 use crate::workers::Interrupt;
 
 /// The sizes of jobs.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Sizes {
+pub(super) struct JobSizes {
     /// Bytes that are read to their place.
     pub(super) read: usize,
     /// Bytes that are converted or gathered.
@@ -37,7 +37,7 @@ pub(super) struct Sizes {
 }
 
 /// Memory that a job writes to, or its place on a device.
-pub(super) trait Room: Default + Send {
+pub(super) trait JobTarget: Default + Send {
     /// The number of bytes.
     fn len(&self) -> usize;
     /// Splits it into the first bytes, and the others.
@@ -53,7 +53,7 @@ pub(super) trait Room: Default + Send {
     }
 }
 
-impl Room for &mut [u8] {
+impl JobTarget for &mut [u8] {
     fn len(&self) -> usize {
         (**self).len()
     }
@@ -63,7 +63,7 @@ impl Room for &mut [u8] {
     }
 }
 
-impl Sizes {
+impl JobSizes {
     /// For the page cache: results of a conversion stay in the caches of a core, and one more read costs as much as a few more bytes.
     pub(super) const WARM: Self = Self {
         read: 4 << 20,
@@ -84,27 +84,27 @@ impl Sizes {
 
 /// Bytes of a file that are contiguous in memory.
 #[derive(Debug)]
-pub(super) struct Run {
+pub(super) struct RowRun {
     pub(super) file: u32,
     /// The offset in the file; of compressed bytes, in the inflated output.
     pub(super) offset: u64,
-    pub(super) deflated: Option<Deflated>,
+    pub(super) deflated: Option<DeflatedSegment>,
     pub(super) swap: Swap,
     /// The number of bytes needed.
     pub(super) len: u64,
     /// The parts of each row, if the bytes are not contiguous in the file; `offset` is then that of the first row.
-    pub(super) cut: Option<Arc<Cut>>,
+    pub(super) cut: Option<Arc<RegionSlices>>,
     pub(super) conversion: Conversion,
     /// The number of bytes in memory.
-    pub(super) room: usize,
-    pub(super) to: Destination,
+    pub(super) out_len: usize,
+    pub(super) to: RunTarget,
     /// The offset in memory.
     pub(super) at: usize,
 }
 
 /// Memory that runs write to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Destination {
+pub(super) enum RunTarget {
     /// The arena of this number.
     Arena(usize),
     /// The caller's memory for the tensor at this position.
@@ -113,7 +113,7 @@ pub(super) enum Destination {
 
 /// The bytes of a file that one job reads, and the number of bytes before them.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Extent {
+pub(super) struct JobExtent {
     pub(super) file: u32,
     pub(super) offset: u64,
     pub(super) len: u64,
@@ -122,22 +122,22 @@ pub(super) struct Extent {
 
 /// Neighbouring bytes of a file that are read together; without pieces, pages to be loaded.
 #[derive(Debug)]
-pub(super) struct Job<'a, R = &'a mut [u8]> {
-    pub(super) extent: Extent,
-    pub(super) pieces: Vec<Piece<'a, R>>,
+pub(super) struct ReadJob<'a, R = &'a mut [u8]> {
+    pub(super) extent: JobExtent,
+    pub(super) pieces: Vec<JobPiece<'a, R>>,
     /// The maximum of its pieces' bytes in a staging buffer.
     pub(super) staged: usize,
 }
 
 /// Bytes of a file, and their destination.
 #[derive(Debug)]
-pub(super) struct Piece<'a, R = &'a mut [u8]> {
+pub(super) struct JobPiece<'a, R = &'a mut [u8]> {
     /// The compressed segment that contains the piece; the offset then counts inflated bytes.
-    deflated: Option<Deflated>,
+    deflated: Option<DeflatedSegment>,
     offset: u64,
     len: usize,
     /// The rows that the bytes cover, and the region of each.
-    rows: Option<(Range<usize>, &'a Cut)>,
+    rows: Option<(Range<usize>, &'a RegionSlices)>,
     /// Whether gaps are skipped.
     skips: bool,
     swap: Swap,
@@ -148,28 +148,28 @@ pub(super) struct Piece<'a, R = &'a mut [u8]> {
 
 /// What a thread keeps between two jobs.
 #[derive(Debug, Default)]
-pub(super) struct Scratch {
+pub(super) struct JobScratch {
     read: Vec<u8>,
     /// Compressed bytes of several short segments that are read together.
     packed: Option<Block>,
-    pub(super) made: Made,
+    pub(super) made: Staged,
 }
 
 /// Temporary results between the bytes of a file and the destination.
 #[derive(Debug, Default)]
-pub(super) struct Made {
+pub(super) struct Staged {
     gathered: Vec<u8>,
     decoded: Vec<u8>,
 }
 
-impl Run {
+impl RowRun {
     /// A run of `len` bytes from `start` of the placement's segment on; the caller sets its destination later.
     pub(super) fn new(placement: &Placement, conversion: Conversion, start: u64, len: u64) -> Self {
         let segment = &placement.segment;
-        let deflated = Deflated::of(segment);
+        let deflated = DeflatedSegment::of(segment);
         let offset = if deflated.is_some() { start } else { segment.span.start() + start };
-        let (file, swap, to) = (segment.file, segment.transform.swap, Destination::Arena(0));
-        Self { file, offset, deflated, swap, len, cut: None, conversion, room: 0, to, at: 0 }
+        let (file, swap, to) = (segment.file, segment.transform.swap, RunTarget::Arena(0));
+        Self { file, offset, deflated, swap, len, cut: None, conversion, out_len: 0, to, at: 0 }
     }
 
     /// Whether the file's bytes go to their place unchanged and contiguously.
@@ -179,12 +179,12 @@ impl Run {
     }
 
     /// Splits the run into jobs; short runs join the job before them.
-    pub(super) fn jobs<'a, R: Room>(&'a self, room: R, sizes: Sizes, jobs: &mut Vec<Job<'a, R>>) {
+    pub(super) fn jobs<'a, R: JobTarget>(&'a self, target: R, sizes: JobSizes, jobs: &mut Vec<ReadJob<'a, R>>) {
         let (unit_in, unit_out) = match (self.conversion, self.swap.unit()) {
             (Conversion::Nothing, unit) => (unit, unit),
             (conversion, _) => conversion.unit(),
         };
-        let mut rest = room;
+        let mut rest = target;
         let raw = self.swap == Swap::Nothing && rest.takes_raw(self.conversion);
         let (file, swap, deflated) = (self.file, self.swap, self.deflated);
         let conversion = if raw { Conversion::Nothing } else { self.conversion };
@@ -197,7 +197,7 @@ impl Run {
             let (out, later) = std::mem::take(&mut rest).split(payload / unit_in * unit_out);
             rest = later;
             let staged = out.staged();
-            let piece = Piece { deflated, offset, len, rows, skips, swap, conversion, stream, out };
+            let piece = JobPiece { deflated, offset, len, rows, skips, swap, conversion, stream, out };
             match jobs.last_mut() {
                 Some(job) if deflated.is_some() && job.deflated() == deflated => {
                     job.pieces.push(piece);
@@ -211,8 +211,8 @@ impl Run {
                 _ => {
                     let (offset, len) =
                         deflated.map_or((offset, len as u64), |deflated| (deflated.span.start(), deflated.span.len()));
-                    let extent = Extent { file, offset, len, before: 0 };
-                    jobs.push(Job { extent, pieces: vec![piece], staged });
+                    let extent = JobExtent { file, offset, len, before: 0 };
+                    jobs.push(ReadJob { extent, pieces: vec![piece], staged });
                 }
             }
         };
@@ -241,7 +241,7 @@ impl Run {
     }
 }
 
-impl<R> Piece<'_, R> {
+impl<R> JobPiece<'_, R> {
     /// Whether the bytes go to their place unchanged and contiguously.
     fn is_plain(&self) -> bool {
         self.is_as_stored() && self.rows.is_none()
@@ -257,15 +257,15 @@ impl<R> Piece<'_, R> {
     }
 }
 
-impl Piece<'_> {
+impl JobPiece<'_> {
     /// Gathers, swaps and converts the bytes of a read.
-    fn make(self, bytes: &[u8], Made { gathered, decoded }: &mut Made) -> Result<()> {
+    fn make(self, bytes: &[u8], Staged { gathered, decoded }: &mut Staged) -> Result<()> {
         if self.rows.is_none() && self.swap == Swap::Nothing {
             return self.conversion.apply(bytes, self.out, self.stream, decoded);
         }
         let is_converted = self.conversion != Conversion::Nothing;
         let to = if is_converted {
-            let payload = |(rows, cut): &(Range<usize>, &Cut)| rows.len() * cut.payload();
+            let payload = |(rows, cut): &(Range<usize>, &RegionSlices)| rows.len() * cut.payload();
             gathered.resize(self.rows.as_ref().map_or(bytes.len(), payload), 0);
             &mut gathered[..]
         } else {
@@ -280,7 +280,7 @@ impl Piece<'_> {
     }
 }
 
-impl<'a> Job<'a> {
+impl<'a> ReadJob<'a> {
     /// Takes the destination of the only piece, if direct I/O can read its bytes there unchanged.
     #[cfg(target_os = "linux")]
     pub(super) fn take_pages(&mut self) -> Option<&'a mut [u8]> {
@@ -297,7 +297,7 @@ impl<'a> Job<'a> {
     }
 }
 
-impl<'a, R: Copy> Job<'a, R> {
+impl<'a, R: Copy> ReadJob<'a, R> {
     /// The offsets of its pieces in the file, and their places.
     pub(super) fn places(&self) -> impl Iterator<Item = (u64, R)> {
         self.pieces.iter().map(|piece| (piece.offset, piece.out))
@@ -305,36 +305,36 @@ impl<'a, R: Copy> Job<'a, R> {
 
     /// Whether all pieces go to their places unchanged and contiguously.
     pub(super) fn is_plain(&self) -> bool {
-        !self.pieces.is_empty() && self.pieces.iter().all(Piece::is_plain)
+        !self.pieces.is_empty() && self.pieces.iter().all(JobPiece::is_plain)
     }
 
     /// The same job with memory for each piece.
-    pub(super) fn with(self, rooms: &mut impl Iterator<Item = &'a mut [u8]>) -> Job<'a> {
-        let pieces = self.pieces.into_iter().zip(rooms);
+    pub(super) fn with(self, buffers: &mut impl Iterator<Item = &'a mut [u8]>) -> ReadJob<'a> {
+        let pieces = self.pieces.into_iter().zip(buffers);
         // The device reads these bytes next, so they stay in the caches.
         let pieces = pieces.map(|(piece, out)| {
-            let Piece { deflated, offset, len, rows, skips, swap, conversion, .. } = piece;
-            Piece { deflated, offset, len, rows, skips, swap, conversion, stream: false, out }
+            let JobPiece { deflated, offset, len, rows, skips, swap, conversion, .. } = piece;
+            JobPiece { deflated, offset, len, rows, skips, swap, conversion, stream: false, out }
         });
-        Job { extent: self.extent, pieces: pieces.collect(), staged: self.staged }
+        ReadJob { extent: self.extent, pieces: pieces.collect(), staged: self.staged }
     }
 }
 
-impl<'a, R> Job<'a, R> {
+impl<'a, R> ReadJob<'a, R> {
     /// The compressed segment that contains its pieces, if there is one.
-    pub(super) fn deflated(&self) -> Option<Deflated> {
+    pub(super) fn deflated(&self) -> Option<DeflatedSegment> {
         self.pieces.first().and_then(|piece| piece.deflated)
     }
 
     /// Whether another job, which begins no earlier, reads some of the same bytes. Two jobs of short compressed segments near each other also
     /// coalesce. Together they must not exceed the write limit.
-    pub(super) fn reads_with(&self, other: &Self, sizes: Sizes) -> bool {
+    pub(super) fn reads_with(&self, other: &Self, sizes: JobSizes) -> bool {
         let (extent, other_extent) = (&self.extent, &other.extent);
         if extent.file != other_extent.file {
             return false;
         }
         let end = extent.offset + extent.len;
-        let is_plain = |job: &Self| job.pieces.first().is_some_and(Piece::is_plain);
+        let is_plain = |job: &Self| job.pieces.first().is_some_and(JobPiece::is_plain);
         let last = self.pieces.last().and_then(|piece| piece.deflated);
         let is_near = match (last, other.deflated()) {
             (None, None) => other_extent.offset < end && is_plain(self) == is_plain(other),
@@ -352,7 +352,7 @@ impl<'a, R> Job<'a, R> {
     }
 
     /// Merges another job into this one.
-    pub(super) fn join(&mut self, other: Job<'a, R>) {
+    pub(super) fn join(&mut self, other: ReadJob<'a, R>) {
         let end = (self.extent.offset + self.extent.len).max(other.extent.offset + other.extent.len);
         self.extent.len = end - self.extent.offset;
         self.staged += other.staged;
@@ -360,7 +360,7 @@ impl<'a, R> Job<'a, R> {
     }
 
     /// Whether the job stays short and without large gaps if it takes one more piece.
-    fn takes(&self, file: u32, piece: &Piece<'_, R>, most: usize, gap: u64) -> bool {
+    fn takes(&self, file: u32, piece: &JobPiece<'_, R>, most: usize, gap: u64) -> bool {
         let extent = &self.extent;
         let end = extent.offset + extent.len;
         extent.file == file
@@ -372,7 +372,7 @@ impl<'a, R> Job<'a, R> {
     }
 }
 
-impl Extent {
+impl JobExtent {
     /// Adds the names of the affected weights to an error.
     pub(super) fn named(self, checkpoint: &Checkpoint, error: Error) -> Error {
         let Self { file, offset, len, .. } = self;
@@ -397,28 +397,28 @@ impl Extent {
     }
 }
 
-impl Job<'_> {
+impl ReadJob<'_> {
     /// Runs the job.
-    pub(super) fn run(self, checkpoint: &Checkpoint, scratch: &mut Scratch, interrupt: Interrupt<'_>) -> Result<()> {
+    pub(super) fn run(self, checkpoint: &Checkpoint, scratch: &mut JobScratch, interrupt: Interrupt<'_>) -> Result<()> {
         let extent = self.extent;
         self.fill(checkpoint, scratch, interrupt).map_err(|error| extent.named(checkpoint, error))
     }
 
-    fn fill(self, checkpoint: &Checkpoint, scratch: &mut Scratch, interrupt: Interrupt<'_>) -> Result<()> {
+    fn fill(self, checkpoint: &Checkpoint, scratch: &mut JobScratch, interrupt: Interrupt<'_>) -> Result<()> {
         let file = checkpoint.file(self.extent.file)?;
-        let Extent { offset, len, .. } = self.extent;
+        let JobExtent { offset, len, .. } = self.extent;
         if self.pieces.is_empty() {
             return file.fetch(offset, len);
         }
         if self.deflated().is_some() {
             return self.inflate(checkpoint, file, scratch, interrupt);
         }
-        let Scratch { read, made, .. } = scratch;
+        let JobScratch { read, made, .. } = scratch;
         if self.pieces[0].is_plain() {
-            let parts = self.pieces.into_iter().map(|Piece { offset, out, .. }| Part { offset, bytes: out });
+            let parts = self.pieces.into_iter().map(|JobPiece { offset, out, .. }| ReadRange { offset, bytes: out });
             return file.read(&mut parts.collect::<Vec<_>>(), interrupt);
         }
-        let skips = |piece: &Piece<'_>| piece.skips || file.cost().max_gap() == 0;
+        let skips = |piece: &JobPiece<'_>| piece.skips || file.cost().max_gap() == 0;
         let (in_place, others): (Vec<_>, Vec<_>) =
             self.pieces.into_iter().partition(|piece| skips(piece) && piece.is_of_rows());
         let lens = || others.iter().map(|piece| piece.len);
@@ -432,10 +432,10 @@ impl Job<'_> {
                 Some((rows, cut)) if skips(piece) => {
                     parts.extend(cut.parts(rows.clone(), piece.offset, bytes));
                 }
-                _ => parts.push(Part { offset: piece.offset, bytes }),
+                _ => parts.push(ReadRange { offset: piece.offset, bytes }),
             }
         }
-        for Piece { offset, rows, out, .. } in in_place {
+        for JobPiece { offset, rows, out, .. } in in_place {
             if let Some((rows, cut)) = rows {
                 parts.extend(cut.parts_in_place(rows, offset, out));
             }
@@ -451,7 +451,7 @@ impl Job<'_> {
 
     /// Gathers, swaps and converts all bytes of the job's extent.
     #[cfg(target_os = "linux")]
-    pub(super) fn make(self, bytes: &[u8], made: &mut Made) -> Result<()> {
+    pub(super) fn make(self, bytes: &[u8], made: &mut Staged) -> Result<()> {
         for piece in self.pieces {
             let start = (piece.offset - self.extent.offset) as usize;
             let len = piece.len;
@@ -461,22 +461,22 @@ impl Job<'_> {
     }
 }
 
-impl Job<'_> {
+impl ReadJob<'_> {
     /// As [`Self::run`], for pieces of compressed segments. Several segments, or a short one on a server, are read at once.
     fn inflate(
         mut self,
         checkpoint: &Checkpoint,
         file: &dyn Source,
-        scratch: &mut Scratch,
+        scratch: &mut JobScratch,
         interrupt: Interrupt<'_>,
     ) -> Result<()> {
-        let Extent { offset, len, .. } = self.extent;
+        let JobExtent { offset, len, .. } = self.extent;
         self.pieces.sort_by_key(|piece| (piece.deflated, piece.offset));
         let is_one = self.pieces.last().and_then(|piece| piece.deflated) == self.deflated();
         let is_served = matches!(file.filesystem(), Some(Filesystem::Server(_)));
-        let Scratch { read, packed, made } = scratch;
+        let JobScratch { read, packed, made } = scratch;
         file.check_unchanged()?;
-        if is_one && !(is_served && len <= Sizes::SERVED.converted as u64) {
+        if is_one && !(is_served && len <= JobSizes::SERVED.converted as u64) {
             inflate(file, self.pieces, checkpoint, (read, made), interrupt)?;
             return file.check_unchanged();
         }
@@ -485,7 +485,7 @@ impl Job<'_> {
         let kept = packed.take().and_then(|mut kept| (kept.as_mut_slice().len() >= len).then_some(kept));
         let block = kept.map_or_else(|| Block::any(len), Ok)?;
         let packed = &mut packed.insert(block).as_mut_slice()[..len];
-        file.read(&mut [Part { offset, bytes: packed }], interrupt)?;
+        file.read(&mut [ReadRange { offset, bytes: packed }], interrupt)?;
         let loaded = Loaded::new(file, offset, packed);
         let mut pieces = self.pieces;
         while let Some(first) = pieces.first() {
@@ -502,9 +502,9 @@ impl Job<'_> {
 /// Materializes pieces of an inflated segment, in order. It keeps only the inflated bytes that the next piece needs.
 fn inflate(
     file: &dyn Source,
-    pieces: Vec<Piece<'_>>,
+    pieces: Vec<JobPiece<'_>>,
     checkpoint: &Checkpoint,
-    (read, made): (&mut Vec<u8>, &mut Made),
+    (read, made): (&mut Vec<u8>, &mut Staged),
     interrupt: Interrupt<'_>,
 ) -> Result<()> {
     let Some(deflated) = pieces.first().and_then(|piece| piece.deflated) else { return Ok(()) };

@@ -3,8 +3,6 @@
 //! A tensor is a view of the mapping where the file allows it. Otherwise its bytes are read, inflated and swapped into separate memory. No lock is
 //! held meanwhile.
 
-mod ahead;
-mod choice;
 mod compose;
 mod composition;
 mod cut;
@@ -15,44 +13,46 @@ mod digest;
 mod direct;
 mod distributed;
 mod engine;
-mod faster;
+mod gds;
 mod grid;
 mod groups;
 mod inflate;
 mod job;
-mod layout;
+mod load_plan;
 mod part;
 mod pieces;
 mod placement;
 mod prefetch;
+mod probe;
+mod probe_cache;
 pub mod ranks;
+mod readahead;
 mod recipe;
+mod request;
 mod scan;
 mod slice;
+mod strategy;
 mod stream;
 mod tensor;
-mod through;
 mod tied;
-mod trial;
 mod undo;
 mod upload;
-mod wanted;
 mod window;
 
-pub use choice::{Choice, LoadOptions, TensorMemory};
-pub use cut::Cut;
+pub use cut::RegionSlices;
 pub use delta::{AppliedDeltas, OtherNames, apply_deltas};
-pub use description::{Action, Elements, Planned, Target};
+pub use description::{ByteAction, ElementSelection, MemoryTarget, Planned};
 pub use digest::{check_digests, digests};
-pub use layout::Layout;
-pub use pieces::Pieces;
-pub use placement::{Codec, Inflate, Placement, Segment, Swap, Transform};
+pub use load_plan::LoadPlan;
+pub use pieces::PieceReader;
+pub use placement::{Codec, FileSegment, Inflate, Placement, Swap, Transform};
 pub use prefetch::Prefetch;
-pub use recipe::{Recipe, Request};
-pub(crate) use scan::{Scan, scan_threads};
-pub use stream::{Stream, StreamOptions};
+pub use recipe::{Recipe, RecipeRequest};
+pub use request::{Conversion, TensorRequest};
+pub(crate) use scan::{TensorScan, scan_threads};
+pub use strategy::{LoadOptions, ReadStrategy, TensorMemory};
+pub use stream::{LoadStream, StreamOptions};
 pub use undo::UndoLog;
-pub use wanted::{Conversion, Wanted};
 
 pub use crate::memory::default_budget;
 pub use crate::tensor::{Region, region_shape};
@@ -60,14 +60,14 @@ pub use crate::tensor::{Region, region_shape};
 use std::sync::atomic::AtomicU64;
 
 use crate::budget;
-use crate::buffer::{Buffer, Index};
+use crate::buffer::{Buffer, IndexPart};
 use crate::checkpoint::{Backend, Checkpoint};
 use crate::error::{Error, Result};
 
 /// Bytes read between two checks for cancellation.
 const READ_AT_A_TIME: usize = 1 << 20;
 /// Tensors between two checks for cancellation, where nothing is read.
-const ASKED_EVERY: usize = 1024;
+const POLL_INTERVAL: usize = 1024;
 
 impl Checkpoint {
     /// Weight number `number`: a view of the mapping if it is aligned; otherwise its bytes are read now, into memory that the tensor owns. Packed
@@ -90,7 +90,7 @@ impl Checkpoint {
 
     /// The part of weight number `number` that `expression` selects: a view of the mapping, or a copy. The copy reads only the part and short gaps in
     /// it.
-    pub fn part(&self, number: usize, expression: &[Index]) -> Result<Buffer> {
+    pub fn part(&self, number: usize, expression: &[IndexPart]) -> Result<Buffer> {
         let recipe = self.catalog().recipe(number, None)?;
         if recipe.one().is_some_and(|one| !one.placement.has_parts()) {
             return self.composed(recipe, tensor::read)?.index(expression);
@@ -109,7 +109,7 @@ impl Checkpoint {
     }
 
     /// A tensor of one piece as a view of the mapping, if possible.
-    fn mapped(&self, one: &Wanted) -> Result<Option<Buffer>> {
+    fn mapped(&self, one: &TensorRequest) -> Result<Option<Buffer>> {
         if one.is_unchanged() { tensor::mapped(self, &one.placement) } else { Ok(None) }
     }
 
@@ -121,7 +121,7 @@ impl Checkpoint {
         read: impl FnOnce(&Self, &Placement) -> Result<Buffer>,
     ) -> Result<Buffer> {
         match recipe.into() {
-            Request::One(one) if one.is_unchanged() => match self.mapped(&one)? {
+            RecipeRequest::One(one) if one.is_unchanged() => match self.mapped(&one)? {
                 Some(view) => Ok(view),
                 None => read(self, &one.placement),
             },
@@ -130,14 +130,17 @@ impl Checkpoint {
     }
 
     /// Loads tensors in order: views where the file is mapped; the others are read together.
-    pub fn take<R: Into<Request>>(&self, requests: impl ExactSizeIterator<Item = Result<R>>) -> Result<Vec<Buffer>> {
+    pub fn take<R: Into<RecipeRequest>>(
+        &self,
+        requests: impl ExactSizeIterator<Item = Result<R>>,
+    ) -> Result<Vec<Buffer>> {
         let (mut taken, mut others) = (budget::list(requests.len())?, Vec::new());
         for (i, request) in requests.enumerate() {
-            if i.is_multiple_of(ASKED_EVERY) {
+            if i.is_multiple_of(POLL_INTERVAL) {
                 self.interrupt()()?;
             }
             let request = request?.into();
-            let view = if let Request::One(one) = &request { self.mapped(one)? } else { None };
+            let view = if let RecipeRequest::One(one) = &request { self.mapped(one)? } else { None };
             if view.is_none() {
                 budget::reserve(&mut others, 1)?;
                 others.push(request);
@@ -148,7 +151,7 @@ impl Checkpoint {
             return Ok(taken.into_iter().flatten().collect());
         }
         let options = LoadOptions { backend: Backend::Read, per_tensor: true, ..LoadOptions::default() };
-        let read = Layout::new(self, others, TensorMemory::Own, &[], &options)?;
+        let read = LoadPlan::new(self, others, TensorMemory::Own, &[], &options)?;
         let mut read = read.run(self, Vec::new(), &AtomicU64::new(0), self.interrupt())?.0.into_iter();
         Ok(taken.into_iter().filter_map(|view| view.or_else(|| read.next())).collect())
     }

@@ -3,8 +3,8 @@
 use std::ops::Range;
 
 use super::placement::Placement;
-use super::wanted::{Conversion, Wanted};
-use crate::buffer::{Axis, Index, Selection, axes, row_major};
+use super::request::{Conversion, TensorRequest};
+use crate::buffer::{IndexAxis, IndexPart, IndexSelection, axes, row_major};
 use crate::cast::elements_per_group;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -20,13 +20,13 @@ struct Units {
     strides: Vec<i64>,
 }
 
-impl Wanted {
+impl TensorRequest {
     /// The part that `expression` selects.
-    pub(super) fn part(&self, expression: &[Index]) -> Result<Self> {
-        let (units, wanted) = (self.units()?, axes(&self.shape, expression)?);
-        let shape: Vec<i64> = wanted.iter().filter_map(Axis::len).collect();
-        let of_units = if units.per == 1 { wanted } else { self.axes_of_units(&units, wanted)? };
-        let Selection { first, shape: of_shape, strides } = Selection::of_axes(&of_units, &units.strides);
+    pub(super) fn part(&self, expression: &[IndexPart]) -> Result<Self> {
+        let (units, requested) = (self.units()?, axes(&self.shape, expression)?);
+        let shape: Vec<i64> = requested.iter().filter_map(IndexAxis::len).collect();
+        let of_units = if units.per == 1 { requested } else { self.axes_of_units(&units, requested)? };
+        let IndexSelection { first, shape: of_shape, strides } = IndexSelection::of_axes(&of_units, &units.strides);
         self.with(Units { shape: of_shape, strides, ..units }, first, shape)
     }
 
@@ -117,12 +117,12 @@ impl Wanted {
     }
 
     /// The index in units. The last axis must stay last and select whole units.
-    fn axes_of_units(&self, units: &Units, mut wanted: Vec<Axis>) -> Result<Vec<Axis>> {
+    fn axes_of_units(&self, units: &Units, mut requested: Vec<IndexAxis>) -> Result<Vec<IndexAxis>> {
         let per = units.per;
-        match wanted.last_mut() {
-            Some(Axis::Range { begin, len, step }) if *begin % per == 0 && *len % per == 0 && *step == 1 => {
+        match requested.last_mut() {
+            Some(IndexAxis::Range { begin, len, step }) if *begin % per == 0 && *len % per == 0 && *step == 1 => {
                 (*begin, *len) = (*begin / per, *len / per);
-                Ok(wanted)
+                Ok(requested)
             }
             _ => self.refuse(units, "must stay the last, and is taken in whole units"),
         }

@@ -2,7 +2,7 @@
 //!
 //! Pieces are read from the file, whether it is mapped or not. Only a compressed tensor is loaded whole.
 
-use super::scan::{Scan, group_bytes, one_piece};
+use super::scan::{TensorScan, group_bytes, one_piece};
 use crate::checkpoint::Checkpoint;
 use crate::error::{Diagnostic, Result};
 use crate::rules;
@@ -11,14 +11,14 @@ use crate::workers::Interrupt;
 
 /// A tensor that is read piece by piece.
 #[derive(Debug)]
-pub struct Pieces<'a> {
-    scan: Scan<'a>,
+pub struct PieceReader<'a> {
+    scan: TensorScan<'a>,
     /// Bytes that are never split: an element, the smallest group of them that fills whole bytes, or a packed block.
     unit: usize,
     units: u64,
 }
 
-impl<'a> Pieces<'a> {
+impl<'a> PieceReader<'a> {
     /// Weight number `number`.
     ///
     /// # Errors
@@ -35,13 +35,13 @@ impl<'a> Pieces<'a> {
         let placement = match one_piece(checkpoint, number)? {
             Ok(placement) => placement,
             Err(recipe) => {
-                let scan = Scan::of_pieces(checkpoint, recipe, unit)?;
+                let scan = TensorScan::of_pieces(checkpoint, recipe, unit)?;
                 return Ok(Self { units: scan.bytes() / unit as u64, scan, unit });
             }
         };
         // Elements of less than a byte are always in C order.
         let item = if placement.is_dense() { unit } else { placement.dtype.bytes().unwrap_or(1) };
-        let scan = Scan::in_any_order(checkpoint, &placement, item)?;
+        let scan = TensorScan::in_any_order(checkpoint, &placement, item)?;
         Ok(Self { units: scan.bytes() / unit as u64, scan, unit })
     }
 

@@ -7,7 +7,7 @@ use crate::checkpoint::Catalog;
 use crate::dtype::DType;
 use crate::error::{Diagnostic, Error, Result};
 use crate::format::pickle::StorageRef;
-use crate::format::torch::Place;
+use crate::format::torch::StorageLocation;
 use crate::format::torch_zip;
 use crate::memory::Storage;
 use crate::quant::{self, Encoding};
@@ -16,7 +16,7 @@ use crate::tensor::{Element, NoArray, Span, TensorInfo, TorchDType};
 
 /// Bytes of a file, and their transformation. Tensors of one segment share bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Segment {
+pub struct FileSegment {
     /// The number of the file in the checkpoint.
     pub file: u32,
     /// The bytes in that file.
@@ -101,7 +101,7 @@ impl Swap {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Placement {
     /// The bytes of the tensor, perhaps shared with others.
-    pub segment: Segment,
+    pub segment: FileSegment,
     /// Whether its first element is at a multiple of its alignment in the file.
     pub aligned: bool,
     /// The type of the elements in memory.
@@ -165,7 +165,7 @@ impl Catalog {
         };
         let (place, start) = match (info.view, self.torch(info.file)) {
             (Some(view), Some(torch)) => (torch.place_at(view.storage, view.inflated), view.start),
-            _ => (Place::stored(info.span), 0),
+            _ => (StorageLocation::stored(info.span), 0),
         };
         let mut segment = self.segment(info.file, place, swap)?;
         if self.is_composed_whole(&info) {
@@ -203,14 +203,14 @@ impl Catalog {
         Ok(Placement { segment, aligned, dtype: DType::UInt8, shape, strides: None, start: 0, len, before: 0 })
     }
 
-    fn segment(&self, file: u32, place: Place, swap: Swap) -> Result<Segment> {
+    fn segment(&self, file: u32, place: StorageLocation, swap: Swap) -> Result<FileSegment> {
         if let (Some(size), Some(torch)) = (place.inflated, self.torch(file)) {
             let checked = torch.check_inflated().and_then(|()| torch_zip::check_ratio(place.span.len(), size));
             checked.map_err(|error| error.at_path(&self.files()[file as usize].path))?;
         }
         let inflate = place.inflated.map(|size| Inflate { codec: Codec::Deflate, size, crc32: place.crc32 });
         let swap = if self.is_big_endian(file) { swap } else { Swap::Nothing };
-        Ok(Segment { file, span: place.span, transform: Transform { inflate, swap } })
+        Ok(FileSegment { file, span: place.span, transform: Transform { inflate, swap } })
     }
 
     fn no_array(&self, kind: NoArray, info: &TensorInfo<'_>) -> Error {

@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread;
 
-use super::choice::{FROM_DISK, FROM_NETWORK};
-use super::job::Sizes;
+use super::job::JobSizes;
 use super::placement::Transform;
-use super::wanted::{Conversion, Wanted};
+use super::request::{Conversion, TensorRequest};
+use super::strategy::{FROM_DISK, FROM_NETWORK};
 use crate::checkpoint::Checkpoint;
 use crate::error::Result;
 use crate::memory::{ForkMutex, Storage, available_memory};
@@ -18,7 +18,7 @@ use crate::source::{Filesystem, ReadCost};
 use crate::workers::{self, in_order};
 
 /// How far bytes are fetched beyond the tensor that was taken last.
-const AHEAD: u64 = 256 << 20;
+const READAHEAD: u64 = 256 << 20;
 /// Bytes fetched for announced tensors, of all open checkpoints in this process. The limit keeps early requests from evicting bytes that are needed
 /// now.
 static HELD: AtomicU64 = AtomicU64::new(0);
@@ -26,15 +26,15 @@ static HELD: AtomicU64 = AtomicU64::new(0);
 /// Fetches ahead of the caller's tensors. It owns no memory for the bytes, and a forked child fetches nothing.
 #[derive(Debug)]
 pub struct Prefetch {
-    shared: Arc<Shared>,
+    shared: Arc<PrefetchState>,
     process: u32,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct PrefetchState {
     /// Dropped when the checkpoint is closed.
     checkpoint: Weak<Checkpoint>,
-    jobs: Vec<Fetch>,
+    jobs: Vec<PrefetchRange>,
     /// The number of threads that fetch.
     threads: usize,
     /// The jobs that a caller does when it takes a tensor, by position. A tensor that shares a job has an empty range, which starts at that job.
@@ -42,7 +42,7 @@ struct Shared {
     /// The first job after the tensor that was taken last.
     from: AtomicUsize,
     /// The jobs of announced tensors that no caller reads itself.
-    wanted: ForkMutex<Vec<usize>>,
+    requested: ForkMutex<Vec<usize>>,
     /// The share of [`HELD`].
     held: AtomicU64,
     /// Whether a thread is running.
@@ -52,7 +52,7 @@ struct Shared {
 
 /// Bytes of a file that are fetched together.
 #[derive(Debug)]
-struct Fetch {
+struct PrefetchRange {
     file: u32,
     bytes: Range<u64>,
     /// Bytes of all jobs before it.
@@ -64,14 +64,14 @@ struct Fetch {
     /// Whether it is fetched, or about to be.
     taken: AtomicBool,
     /// Whether a tensor in it was announced.
-    wanted: AtomicBool,
+    requested: AtomicBool,
 }
 
 impl Prefetch {
     /// Creates the readahead for these requests; `own`: each tensor gets its own memory.
-    pub fn new(checkpoint: &Arc<Checkpoint>, wanted: &[Wanted], own: bool) -> Self {
-        let span = |one: &Wanted| {
-            let Wanted { placement, .. } = one;
+    pub fn new(checkpoint: &Arc<Checkpoint>, requests: &[TensorRequest], own: bool) -> Self {
+        let span = |one: &TensorRequest| {
+            let TensorRequest { placement, .. } = one;
             let (span, start) = (placement.segment.span, placement.segment.span.start() + placement.start);
             if placement.segment.transform == Transform::default() {
                 start..start + placement.len
@@ -80,17 +80,17 @@ impl Prefetch {
             }
         };
         let mut order: Vec<(u32, Range<u64>, usize)> =
-            wanted.iter().enumerate().map(|(i, one)| (one.placement.segment.file, span(one), i)).collect();
+            requests.iter().enumerate().map(|(i, one)| (one.placement.segment.file, span(one), i)).collect();
         order.sort_unstable_by_key(|(file, bytes, _)| (*file, bytes.start));
-        let (mut jobs, mut of_tensor): (Vec<Fetch>, Vec<_>) = (Vec::new(), vec![0..0; wanted.len()]);
+        let (mut jobs, mut of_tensor): (Vec<PrefetchRange>, Vec<_>) = (Vec::new(), vec![0..0; requests.len()]);
         let mut before = 0;
         for (file, bytes, position) in order {
-            let one = &wanted[position];
+            let one = &requests[position];
             let plain = one.conversion == Conversion::Nothing && one.cut.is_none();
             let is_viewed = plain && !own && checkpoint.backend().maps();
             let mapping = || checkpoint.file(file).ok().and_then(|file| file.mapping().ok().map(Arc::downgrade));
             let view = if is_viewed { mapping() } else { None };
-            let most = Sizes::COLD.fetched as u64;
+            let most = JobSizes::COLD.fetched as u64;
             let small = bytes.end - bytes.start < most;
             let end_of_last = jobs.last().filter(|job| job.file == file).map(|job| job.bytes.end);
             if small
@@ -109,8 +109,8 @@ impl Prefetch {
             let mut at = end_of_last.map_or(bytes.start, |end| end.max(bytes.start));
             while at < bytes.end {
                 let end = bytes.end.min(at + most);
-                let (view, taken, wanted) = (view.clone(), AtomicBool::new(false), AtomicBool::new(false));
-                jobs.push(Fetch { file, bytes: at..end, before, view, shared: small, taken, wanted });
+                let (view, taken, requested) = (view.clone(), AtomicBool::new(false), AtomicBool::new(false));
+                jobs.push(PrefetchRange { file, bytes: at..end, before, view, shared: small, taken, requested });
                 (before, at) = (before + end - at, end);
             }
             of_tensor[position] = first..if small { first } else { jobs.len() };
@@ -120,14 +120,14 @@ impl Prefetch {
                 .file(*file)
                 .is_ok_and(|file| matches!(file.filesystem(), Some(Filesystem::Network(_) | Filesystem::Server(_))))
         };
-        let over_network = wanted.first().is_some_and(|one| is_network(&one.placement.segment.file));
-        let shared = Shared {
+        let over_network = requests.first().is_some_and(|one| is_network(&one.placement.segment.file));
+        let shared = PrefetchState {
             checkpoint: Arc::downgrade(checkpoint),
             jobs,
             of_tensor,
             from: AtomicUsize::new(0),
-            wanted: ForkMutex::new(),
-            threads: workers::asked_threads().unwrap_or(if over_network { FROM_NETWORK } else { FROM_DISK }),
+            requested: ForkMutex::new(),
+            threads: workers::requested_threads().unwrap_or(if over_network { FROM_NETWORK } else { FROM_DISK }),
             held: AtomicU64::new(0),
             running: AtomicBool::new(false),
             stop: AtomicBool::new(false),
@@ -155,12 +155,12 @@ impl Prefetch {
         let own = jobs.start..jobs.end.max(jobs.start + 1);
         let is_open = |job: &usize| {
             let job = self.shared.jobs.get(*job);
-            job.is_some_and(|job| !job.wanted.swap(true, Ordering::Relaxed) && !job.taken.load(Ordering::Relaxed))
+            job.is_some_and(|job| !job.requested.swap(true, Ordering::Relaxed) && !job.taken.load(Ordering::Relaxed))
         };
         let open: Vec<usize> = own.filter(is_open).collect();
         self.shared.from.store(jobs.end, Ordering::Relaxed);
         if !open.is_empty() {
-            self.shared.wanted().extend(open);
+            self.shared.requested().extend(open);
             self.start();
         }
     }
@@ -189,37 +189,37 @@ impl Drop for Prefetch {
     }
 }
 
-impl Drop for Shared {
+impl Drop for PrefetchState {
     fn drop(&mut self) {
         HELD.fetch_sub(self.held.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 }
 
-impl Shared {
+impl PrefetchState {
     /// The jobs not yet taken, up to `most` bytes ahead; none once the tensors are dropped.
-    fn waiting(&self, most: u64) -> impl Iterator<Item = &Fetch> {
+    fn waiting(&self, most: u64) -> impl Iterator<Item = &PrefetchRange> {
         let most = if self.stop.load(Ordering::Relaxed) { 0 } else { most };
         let from = self.from.load(Ordering::Relaxed);
         let end = self.jobs.get(from).map_or(0, |job| job.before + most);
-        let ahead = self.jobs.iter().skip(from).take_while(move |job| job.before < end);
-        ahead.filter(|job| !job.taken.load(Ordering::Relaxed))
+        let readahead = self.jobs.iter().skip(from).take_while(move |job| job.before < end);
+        readahead.filter(|job| !job.taken.load(Ordering::Relaxed))
     }
 
     /// The first job to do, if it is near, not cached, and there is memory for it. Cached jobs are marked as taken.
-    fn needs_more(&self) -> Option<&Fetch> {
+    fn needs_more(&self) -> Option<&PrefetchRange> {
         let checkpoint = self.checkpoint.upgrade()?;
-        let is_cold = |job: &&Fetch| {
+        let is_cold = |job: &&PrefetchRange| {
             let (offset, len) = (job.bytes.start, job.bytes.end - job.bytes.start);
             let cold = checkpoint.file(job.file).is_ok_and(|file| file.is_cached(offset, len) == Some(false));
             job.taken.fetch_or(!cold, Ordering::Relaxed);
             cold
         };
-        let first = self.waiting(AHEAD / 2).find(is_cold)?;
-        available_memory().is_none_or(|available| available > 2 * AHEAD).then_some(first)
+        let first = self.waiting(READAHEAD / 2).find(is_cold)?;
+        available_memory().is_none_or(|available| available > 2 * READAHEAD).then_some(first)
     }
 
-    fn wanted(&self) -> std::sync::MutexGuard<'_, Vec<usize>> {
-        self.wanted.lock()
+    fn requested(&self) -> std::sync::MutexGuard<'_, Vec<usize>> {
+        self.requested.lock()
     }
 
     /// Fetches until the announced tensors and enough bytes ahead are loaded, or the tensors are dropped.
@@ -232,7 +232,7 @@ impl Shared {
             }
             self.running.store(false, Ordering::Release);
             // A tensor announced after the last check found the flag set, and so started no thread.
-            if self.wanted().is_empty() || self.running.swap(true, Ordering::AcqRel) {
+            if self.requested().is_empty() || self.running.swap(true, Ordering::AcqRel) {
                 return;
             }
         }
@@ -240,19 +240,19 @@ impl Shared {
 
     /// Fetches the announced tensors, in file order, and the following bytes. False if there were none.
     fn fetch_more(&self) -> Result<bool> {
-        let mut wanted = std::mem::take(&mut *self.wanted());
-        wanted.sort_unstable();
+        let mut requested = std::mem::take(&mut *self.requested());
+        requested.sort_unstable();
         let most = available_memory().map_or(u64::MAX, |available| available / 2);
-        let wanted = wanted.into_iter().map(|job| &self.jobs[job]).filter(|job| self.hold(job, most));
-        let all = wanted.chain(self.waiting(AHEAD));
-        let jobs: Vec<&Fetch> = all.filter(|job| !job.taken.swap(true, Ordering::Relaxed)).collect();
+        let requested = requested.into_iter().map(|job| &self.jobs[job]).filter(|job| self.hold(job, most));
+        let all = requested.chain(self.waiting(READAHEAD));
+        let jobs: Vec<&PrefetchRange> = all.filter(|job| !job.taken.swap(true, Ordering::Relaxed)).collect();
         let any = !jobs.is_empty();
         // The caller sees the error when it uses the tensor.
         in_order(self.threads, jobs, &|| Ok(()), |job, (): &mut (), _| self.fetch(job)).map(|()| any)
     }
 
     /// Reserves the bytes of a job, if the total then is at most `most`.
-    fn hold(&self, job: &Fetch, most: u64) -> bool {
+    fn hold(&self, job: &PrefetchRange, most: u64) -> bool {
         let len = job.bytes.end - job.bytes.start;
         let fits = HELD.fetch_add(len, Ordering::Relaxed) + len <= most;
         if fits {
@@ -264,9 +264,9 @@ impl Shared {
     }
 
     /// Announced jobs are fetched while there are views of the file, even if it is closed; readahead stops then.
-    fn fetch(&self, job: &Fetch) -> Result<()> {
+    fn fetch(&self, job: &PrefetchRange) -> Result<()> {
         let (offset, len) = (job.bytes.start, job.bytes.end - job.bytes.start);
-        if self.stop.load(Ordering::Relaxed) && !job.wanted.load(Ordering::Relaxed) {
+        if self.stop.load(Ordering::Relaxed) && !job.requested.load(Ordering::Relaxed) {
             return Ok(());
         }
         match (&job.view, self.checkpoint.upgrade()) {
@@ -276,7 +276,7 @@ impl Shared {
                 mapping.populate(offset as usize, len as usize)
             }
             (None, Some(checkpoint)) => {
-                checkpoint.file(job.file)?.read_ahead(offset, len);
+                checkpoint.file(job.file)?.readahead(offset, len);
                 Ok(())
             }
             (None, None) => Ok(()),
@@ -298,8 +298,8 @@ mod tests {
         let header = format!("{:64}", r#"{"a":{"dtype":"U8","shape":[8],"data_offsets":[0,8]}}"#);
         std::fs::write(&path, [&64_u64.to_le_bytes(), header.as_bytes(), &[7; 8]].concat()).expect("written");
         let checkpoint = Arc::new(Checkpoint::open(&[path], &OpenOptions::default()).expect("a checkpoint"));
-        let wanted = [checkpoint.catalog().wanted(0, None).expect("a tensor")];
-        let prefetch = Prefetch::new(&checkpoint, &wanted, true);
+        let requests = [checkpoint.catalog().tensor_request(0, None).expect("a tensor")];
+        let prefetch = Prefetch::new(&checkpoint, &requests, true);
         let ends = |what: &str| {
             let begun = Instant::now();
             while prefetch.shared.running.load(Ordering::Acquire) {
@@ -307,7 +307,7 @@ mod tests {
                 thread::sleep(Duration::from_millis(1));
             }
         };
-        prefetch.shared.wanted().push(usize::MAX); // an invalid index, which panics
+        prefetch.shared.requested().push(usize::MAX); // an invalid index, which panics
         prefetch.start();
         ends("the one that panics");
         assert!(!prefetch.shared.jobs[0].taken.load(Ordering::Relaxed));

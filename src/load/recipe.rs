@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 use super::placement::Placement;
-use super::wanted::{Conversion, Wanted};
-use crate::buffer::{Axis, Index, axes, checked_size, row_major};
+use super::request::{Conversion, TensorRequest};
+use crate::buffer::{IndexAxis, IndexPart, axes, checked_size, row_major};
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -28,50 +28,50 @@ pub struct Recipe {
     pub(super) device: Device,
     /// Whether the result is in C order, even if its only piece is stored in another order.
     pub(super) in_order: bool,
-    pub(super) pieces: Vec<Piece>,
+    pub(super) pieces: Vec<RecipePiece>,
 }
 
 /// A box of a tensor, and its contents.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Piece {
+pub(super) struct RecipePiece {
     /// The start of the box on each axis of the grid.
     pub(super) start: Vec<i64>,
     /// The contents, with the shape of the box.
-    pub(super) wanted: Wanted,
+    pub(super) request: TensorRequest,
 }
 
 /// The source of contiguous bytes of a composed tensor.
 #[derive(Debug)]
 pub(super) enum Fill<'a> {
     /// A whole piece.
-    Whole(&'a Wanted),
+    Whole(&'a TensorRequest),
     /// The bytes of its segment in this range.
-    Row(&'a Wanted, Range<u64>),
+    Row(&'a TensorRequest, Range<u64>),
 }
 
-impl From<Wanted> for Recipe {
-    fn from(wanted: Wanted) -> Self {
-        let (dtype, shape, device) = (wanted.dtype, wanted.shape.clone(), wanted.device);
-        Self { pieces: vec![Piece { start: vec![0; shape.len()], wanted }], ..Self::empty(dtype, device, shape) }
+impl From<TensorRequest> for Recipe {
+    fn from(request: TensorRequest) -> Self {
+        let (dtype, shape, device) = (request.dtype, request.shape.clone(), request.device);
+        Self { pieces: vec![RecipePiece { start: vec![0; shape.len()], request }], ..Self::empty(dtype, device, shape) }
     }
 }
 
 /// A tensor to be read, of one piece or of several.
 #[derive(Debug)]
-pub enum Request {
+pub enum RecipeRequest {
     /// A piece, which is the whole tensor.
-    One(Wanted),
+    One(TensorRequest),
     /// Several pieces, or one that is reordered.
     Composed(Recipe),
 }
 
-impl From<Wanted> for Request {
-    fn from(wanted: Wanted) -> Self {
-        Self::One(wanted)
+impl From<TensorRequest> for RecipeRequest {
+    fn from(request: TensorRequest) -> Self {
+        Self::One(request)
     }
 }
 
-impl From<Recipe> for Request {
+impl From<Recipe> for RecipeRequest {
     fn from(recipe: Recipe) -> Self {
         recipe.into_one().map_or_else(Self::Composed, Self::One)
     }
@@ -86,15 +86,15 @@ impl Recipe {
     ///
     /// # Errors
     /// A piece of another dtype or device, or outside the tensor; pieces that overlap; elements without a piece.
-    pub fn new(dtype: DType, shape: &[i64], pieces: Vec<(Vec<i64>, Wanted)>) -> Result<Self> {
+    pub fn new(dtype: DType, shape: &[i64], pieces: Vec<(Vec<i64>, TensorRequest)>) -> Result<Self> {
         checked_size(dtype, shape)?;
-        let device = pieces.first().map_or(Device::Cpu, |(_, wanted)| wanted.device);
-        for (number, (start, wanted)) in pieces.iter().enumerate() {
-            if (wanted.dtype, wanted.device) != (dtype, device) {
-                let (found, on) = (wanted.dtype, wanted.device);
+        let device = pieces.first().map_or(Device::Cpu, |(_, request)| request.device);
+        for (number, (start, request)) in pieces.iter().enumerate() {
+            if (request.dtype, request.device) != (dtype, device) {
+                let (found, on) = (request.dtype, request.device);
                 return refused(format!("piece {number} is {found} on {on}, but the tensor is {dtype} on {device}"));
             }
-            let size = &wanted.shape;
+            let size = &request.shape;
             let fits =
                 start.len() == shape.len()
                     && size.len() == shape.len()
@@ -107,7 +107,7 @@ impl Recipe {
                 ));
             }
         }
-        let pieces = pieces.into_iter().map(|(start, wanted)| Piece { start, wanted });
+        let pieces = pieces.into_iter().map(|(start, request)| RecipePiece { start, request });
         let whole = Self { pieces: pieces.collect(), ..Self::empty(dtype, device, shape.to_vec()) };
         whole.check_filled()?;
         Ok(whole)
@@ -125,9 +125,9 @@ impl Recipe {
         let mut order: Vec<usize> = (0..self.pieces.len()).collect();
         let box_of = |i: usize, axis: usize| {
             let piece = &self.pieces[i];
-            piece.start[axis]..piece.start[axis] + piece.wanted.shape[axis]
+            piece.start[axis]..piece.start[axis] + piece.request.shape[axis]
         };
-        order.retain(|&i| elements(&self.pieces[i].wanted.shape) > 0);
+        order.retain(|&i| elements(&self.pieces[i].request.shape) > 0);
         if self.shape.is_empty() && order.len() > 1 {
             return refused(format!("pieces {} and {} overlap", order[0], order[1]));
         }
@@ -150,7 +150,7 @@ impl Recipe {
                 return refused(format!("pieces {first} and {second} overlap"));
             }
         }
-        let filled: u64 = order.iter().map(|&i| elements(&self.pieces[i].wanted.shape)).sum();
+        let filled: u64 = order.iter().map(|&i| elements(&self.pieces[i].request.shape)).sum();
         let all = elements(&self.shape);
         if filled < all {
             return refused(format!("the pieces have {filled} of the {all} elements of a tensor of {:?}", self.shape));
@@ -209,7 +209,7 @@ impl Recipe {
                 return refused(format!("a tensor of {:?} cannot get a new axis {axis}", recipe.shape));
             }
             let mut expression = vec![WHOLE; recipe.shape.len()];
-            expression.insert(axis, Index::NewAxis);
+            expression.insert(axis, IndexPart::NewAxis);
             recipe.index(&expression)
         };
         Self::join(axis, recipes.iter().map(with_axis).collect::<Result<_>>()?)
@@ -219,17 +219,17 @@ impl Recipe {
     ///
     /// # Errors
     /// The errors of NumPy; also an index that would split elements which are stored together, such as those of a block.
-    pub fn index(&self, expression: &[Index]) -> Result<Self> {
-        let wanted = axes(&self.shape, expression)?;
-        let shape = wanted.iter().filter_map(Axis::len).collect();
-        let (wanted, axes) = match self.in_grid(&wanted) {
+    pub fn index(&self, expression: &[IndexPart]) -> Result<Self> {
+        let request = axes(&self.shape, expression)?;
+        let shape = request.iter().filter_map(IndexAxis::len).collect();
+        let (request, axes) = match self.in_grid(&request) {
             Ok(in_grid) => in_grid,
             Err(axis) => return self.without_grid(axis)?.index(expression),
         };
-        let grid = wanted.iter().filter_map(Axis::len).collect();
+        let grid = request.iter().filter_map(IndexAxis::len).collect();
         let mut pieces = Vec::new();
         for piece in &self.pieces {
-            if let Some(piece) = piece.index(&wanted)? {
+            if let Some(piece) = piece.index(&request)? {
                 pieces.push(piece);
             }
         }
@@ -249,7 +249,7 @@ impl Recipe {
             let start = end;
             end += size;
             let mut expression = vec![WHOLE; self.shape.len()];
-            expression[axis] = Index::Slice { start: Some(start), stop: Some(end), step: 1 };
+            expression[axis] = IndexPart::Slice { start: Some(start), stop: Some(end), step: 1 };
             self.index(&expression)
         };
         sizes.iter().map(part).collect()
@@ -266,9 +266,9 @@ impl Recipe {
             return refused(format!("{order:?} is not a permutation of the axes of {:?}", self.shape));
         }
         let in_grid: Vec<usize> = order.iter().flat_map(|&axis| self.grid_axes(axis)).collect();
-        let pieces = self.pieces.iter().map(|Piece { start, wanted }| {
+        let pieces = self.pieces.iter().map(|RecipePiece { start, request }| {
             let start = in_grid.iter().map(|&axis| start[axis]).collect();
-            Ok(Piece { start, wanted: wanted.transpose(&in_grid)? })
+            Ok(RecipePiece { start, request: request.transpose(&in_grid)? })
         });
         let (dtype, device, pieces) = (self.dtype, self.device, pieces.collect::<Result<_>>()?);
         let shape = order.iter().map(|&axis| self.shape[axis]).collect();
@@ -282,8 +282,8 @@ impl Recipe {
     /// # Errors
     /// Packed blocks; pieces that already have a sum.
     pub fn with_sum(mut self, amount: i32) -> Result<Self> {
-        for Piece { wanted, .. } in &mut self.pieces {
-            wanted.conversion = wanted.conversion.with_sum(wanted.dtype, amount)?;
+        for RecipePiece { request, .. } in &mut self.pieces {
+            request.conversion = request.conversion.with_sum(request.dtype, amount)?;
         }
         Ok(self)
     }
@@ -299,7 +299,7 @@ impl Recipe {
     pub fn on(mut self, device: Device) -> Self {
         self.device = device;
         for piece in &mut self.pieces {
-            piece.wanted.device = device;
+            piece.request.device = device;
         }
         self
     }
@@ -325,18 +325,18 @@ impl Recipe {
     }
 
     /// The requests of its pieces.
-    pub fn into_wanted(self) -> impl Iterator<Item = Wanted> {
-        self.pieces.into_iter().map(|piece| piece.wanted)
+    pub fn into_request(self) -> impl Iterator<Item = TensorRequest> {
+        self.pieces.into_iter().map(|piece| piece.request)
     }
 
     /// The requests of its pieces, by reference.
-    pub(super) fn wanted(&self) -> impl Iterator<Item = &Wanted> + Clone {
-        self.pieces.iter().map(|piece| &piece.wanted)
+    pub(super) fn requests(&self) -> impl Iterator<Item = &TensorRequest> + Clone {
+        self.pieces.iter().map(|piece| &piece.request)
     }
 
     /// The placements of its pieces.
     pub(crate) fn placements(&self) -> impl Iterator<Item = &Placement> {
-        self.wanted().map(|one| &one.placement)
+        self.requests().map(|one| &one.placement)
     }
 
     /// The placement, if it is one piece that is loaded unchanged.
@@ -347,13 +347,13 @@ impl Recipe {
     /// The starts and placements of its pieces, if each is loaded unchanged.
     pub(crate) fn stored_pieces(&self) -> Option<Vec<(&[i64], &Placement)>> {
         let stored = self.pieces.iter().map(|piece| {
-            let wanted = &piece.wanted;
-            (self.grid == self.shape && wanted.is_unchanged()).then_some((&*piece.start, &wanted.placement))
+            let request = &piece.request;
+            (self.grid == self.shape && request.is_unchanged()).then_some((&*piece.start, &request.placement))
         });
         stored.collect()
     }
 
-    pub(super) fn pieces(&self) -> &[Piece] {
+    pub(super) fn pieces(&self) -> &[RecipePiece] {
         &self.pieces
     }
 
@@ -363,32 +363,32 @@ impl Recipe {
     }
 
     /// The only piece, if it is the whole tensor unchanged.
-    pub(super) fn one(&self) -> Option<&Wanted> {
+    pub(super) fn one(&self) -> Option<&TensorRequest> {
         match &*self.pieces {
-            [piece] if self.is_one(&piece.wanted) && self.grid == self.shape => Some(&piece.wanted),
+            [piece] if self.is_one(&piece.request) && self.grid == self.shape => Some(&piece.request),
             _ => None,
         }
     }
 
-    fn is_one(&self, wanted: &Wanted) -> bool {
+    fn is_one(&self, request: &TensorRequest) -> bool {
         // A part with elements of less than a byte has their bytes as a separate axis.
-        let has_shape = wanted.conversion != Conversion::Nothing || wanted.placement.shape == self.grid;
-        let has_order = !self.in_order || wanted.placement.is_dense();
-        wanted.cut.is_some() || (wanted.shape == self.grid && has_shape && has_order)
+        let has_shape = request.conversion != Conversion::Nothing || request.placement.shape == self.grid;
+        let has_order = !self.in_order || request.placement.is_dense();
+        request.cut.is_some() || (request.shape == self.grid && has_shape && has_order)
     }
 
     /// The recipe as a request of one piece, or the recipe itself if that is not possible.
-    pub(crate) fn into_one(mut self) -> std::result::Result<Wanted, Self> {
+    pub(crate) fn into_one(mut self) -> std::result::Result<TensorRequest, Self> {
         match &*self.pieces {
-            [piece] if self.is_one(&piece.wanted) && self.grid == self.shape => Ok(self.pieces.remove(0).wanted),
+            [piece] if self.is_one(&piece.request) && self.grid == self.shape => Ok(self.pieces.remove(0).request),
             [piece]
-                if self.is_one(&piece.wanted) && piece.wanted.placement.is_dense() && piece.wanted.cut.is_none() =>
+                if self.is_one(&piece.request) && piece.request.placement.is_dense() && piece.request.cut.is_none() =>
             {
-                let mut one = self.pieces.remove(0).wanted;
+                let mut one = self.pieces.remove(0).request;
                 if one.conversion == Conversion::Nothing {
                     (one.placement.shape, one.placement.strides) = (self.shape.clone(), None);
                 }
-                Ok(Wanted { shape: self.shape, ..one })
+                Ok(TensorRequest { shape: self.shape, ..one })
             }
             _ => Err(self),
         }
@@ -401,8 +401,8 @@ impl Recipe {
     pub(super) fn fills(&self) -> Result<Option<Vec<(usize, Fill<'_>)>>> {
         let (strides, bits) = (row_major(&self.grid), self.dtype.bits());
         let (mut fills, mut by_rows) = (Vec::new(), true);
-        for Piece { start, wanted } in self.pieces.iter().filter(|piece| !piece.wanted.shape.contains(&0)) {
-            let size = &wanted.shape;
+        for RecipePiece { start, request } in self.pieces.iter().filter(|piece| !piece.request.shape.contains(&0)) {
+            let size = &request.shape;
             // From this axis on, contiguous elements of the piece are contiguous in the tensor.
             let together = (0..size.len()).rfind(|&axis| size[axis] != self.grid[axis]).unwrap_or_default();
             let first: i64 = start.iter().zip(&*strides).map(|(start, stride)| start * stride).sum();
@@ -412,11 +412,11 @@ impl Recipe {
                 bytes_of(stride, bits)?;
             }
             let is_one_row = size[..together].iter().all(|dim| *dim == 1);
-            if is_one_row && wanted.placement.is_dense() {
-                fills.push((begin, Fill::Whole(wanted)));
+            if is_one_row && request.placement.is_dense() {
+                fills.push((begin, Fill::Whole(request)));
                 continue;
             }
-            let rows = wanted.rows(together, (first, &strides));
+            let rows = request.rows(together, (first, &strides));
             let Some((axis, rows)) = rows.filter(|_| by_rows && row >= ROW) else {
                 by_rows = false;
                 continue;
@@ -427,7 +427,7 @@ impl Recipe {
                 continue;
             }
             for (row, at) in rows {
-                fills.push((bytes_of(at, bits)?, Fill::Row(wanted, row)));
+                fills.push((bytes_of(at, bits)?, Fill::Row(request, row)));
             }
         }
         fills.sort_by_key(|(at, _)| *at);
@@ -445,29 +445,29 @@ fn bytes_of(elements: i64, bits: usize) -> Result<usize> {
     }
 }
 
-pub(super) const WHOLE: Index = Index::Slice { start: None, stop: None, step: 1 };
+pub(super) const WHOLE: IndexPart = IndexPart::Slice { start: None, stop: None, step: 1 };
 
-impl Piece {
+impl RecipePiece {
     /// The box: a range of each axis.
     pub(super) fn ranges(&self) -> impl Iterator<Item = Range<i64>> {
-        self.start.iter().zip(&self.wanted.shape).map(|(start, size)| *start..start + size)
+        self.start.iter().zip(&self.request.shape).map(|(start, size)| *start..start + size)
     }
 
     /// The selected part of the box; `None` if it is empty.
-    fn index(&self, wanted: &[Axis]) -> Result<Option<Self>> {
+    fn index(&self, request: &[IndexAxis]) -> Result<Option<Self>> {
         let (mut start, mut expression) = (Vec::new(), Vec::new());
         let mut own = self.ranges();
-        for axis in wanted {
+        for axis in request {
             match *axis {
-                Axis::New => {
+                IndexAxis::New => {
                     start.push(0);
-                    expression.push(Index::NewAxis);
+                    expression.push(IndexPart::NewAxis);
                 }
-                Axis::At(element) => {
+                IndexAxis::At(element) => {
                     let Some(own) = own.next().filter(|own| own.contains(&element)) else { return Ok(None) };
-                    expression.push(Index::At(element - own.start));
+                    expression.push(IndexPart::At(element - own.start));
                 }
-                Axis::Range { begin, len, step } => {
+                IndexAxis::Range { begin, len, step } => {
                     let Some(own) = own.next() else { return Ok(None) };
                     let size = i64::try_from(step.unsigned_abs()).unwrap_or(i64::MAX);
                     // The distance of the first and last selected elements from the start, in the direction of the step.
@@ -483,12 +483,12 @@ impl Piece {
                     let first = begin + from * step - own.start;
                     let last = first + (to - from - 1) * step;
                     let stop = if step > 0 { Some(last + 1) } else { (last > 0).then(|| last - 1) };
-                    expression.push(Index::Slice { start: Some(first), stop, step });
+                    expression.push(IndexPart::Slice { start: Some(first), stop, step });
                     start.push(from);
                 }
             }
         }
-        Ok(Some(Self { start, wanted: self.wanted.part(&expression)? }))
+        Ok(Some(Self { start, request: self.request.part(&expression)? }))
     }
 }
 

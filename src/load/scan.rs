@@ -7,7 +7,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::inflate::Deflated;
+use super::inflate::DeflatedSegment;
 use super::placement::{Codec, Placement, Swap};
 use super::recipe::Recipe;
 use super::slice::{FileRuns, rises};
@@ -34,8 +34,8 @@ const OVERLAPPING_BYTES: u64 = 256 << 20;
 
 /// A tensor that is read in parts.
 #[derive(Debug)]
-pub(crate) struct Scan<'a> {
-    bytes: Bytes<'a>,
+pub(crate) struct TensorScan<'a> {
+    bytes: ScanBytes<'a>,
     /// The offset of the first element.
     first: usize,
     /// Bytes that are never split: an element, or the smallest group of them that fills whole bytes.
@@ -50,23 +50,23 @@ pub(crate) struct Scan<'a> {
 }
 
 /// Fills memory with the bytes from an offset on.
-type ReadElements<'a> = dyn Fn(u64, &mut [u8], Interrupt<'_>) -> Result<()> + Sync + 'a;
+type ByteReader<'a> = dyn Fn(u64, &mut [u8], Interrupt<'_>) -> Result<()> + Sync + 'a;
 
 /// The source of the bytes.
-enum Bytes<'a> {
+enum ScanBytes<'a> {
     /// A range of a file.
     File(&'a dyn Source, Span),
     /// A compressed range of a file, whose units are needed in inflated order.
-    Deflated(&'a Checkpoint, Deflated),
+    Deflated(&'a Checkpoint, DeflatedSegment),
     /// The whole tensor in memory, if it is compressed and needed in another order.
     Memory(Buffer),
     /// A function that fills a part with the bytes from an offset on.
-    Elements(&'a ReadElements<'a>),
+    Elements(&'a ByteReader<'a>),
     /// Several pieces of files.
     Pieces(&'a Checkpoint, Recipe),
 }
 
-impl fmt::Debug for Bytes<'_> {
+impl fmt::Debug for ScanBytes<'_> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(match self {
             Self::File(..) => "File",
@@ -78,7 +78,7 @@ impl fmt::Debug for Bytes<'_> {
     }
 }
 
-impl<'a> Scan<'a> {
+impl<'a> TensorScan<'a> {
     /// The elements or packed blocks of weight number `number`, each once and in any order.
     ///
     /// # Panics
@@ -96,10 +96,19 @@ impl<'a> Scan<'a> {
     }
 
     /// Elements in C order that are no weight of a checkpoint, of `unit` bytes each and `bytes` in total. `read` fills a part from an offset on.
-    pub(crate) fn of_elements(read: &'a ReadElements<'a>, unit: usize, bytes: u64) -> Self {
+    pub(crate) fn of_elements(read: &'a ByteReader<'a>, unit: usize, bytes: u64) -> Self {
         let units = bytes / unit as u64;
         let (shape, strides) = (vec![units as i64], vec![1]);
-        Self { bytes: Bytes::Elements(read), first: 0, unit, swap: Swap::Nothing, shape, strides, units, repeats: 1 }
+        Self {
+            bytes: ScanBytes::Elements(read),
+            first: 0,
+            unit,
+            swap: Swap::Nothing,
+            shape,
+            strides,
+            units,
+            repeats: 1,
+        }
     }
 
     /// The elements or packed blocks of weight number `number`, in C order; `None` if they far outnumber those in the file.
@@ -125,7 +134,7 @@ impl<'a> Scan<'a> {
                 unit,
             ));
         }
-        let (bytes, units) = (Bytes::Pieces(checkpoint, recipe), bytes / unit as u64);
+        let (bytes, units) = (ScanBytes::Pieces(checkpoint, recipe), bytes / unit as u64);
         let (shape, strides) = (vec![units as i64], vec![1]);
         Ok(Self { bytes, first: 0, unit, swap: Swap::Nothing, shape, strides, units, repeats: 1 })
     }
@@ -134,7 +143,7 @@ impl<'a> Scan<'a> {
     pub(crate) fn of_tensor(whole: Buffer, unit: usize) -> Self {
         let (first, units) = (whole.offset(), whole.size() / unit);
         let (shape, strides) = (vec![units as i64], vec![1]);
-        let (bytes, swap, units) = (Bytes::Memory(whole), Swap::Nothing, units as u64);
+        let (bytes, swap, units) = (ScanBytes::Memory(whole), Swap::Nothing, units as u64);
         Self { bytes, first, unit, swap, shape, strides, units, repeats: 1 }
     }
 
@@ -156,10 +165,10 @@ impl<'a> Scan<'a> {
         let bytes = shape.iter().try_fold(unit as i64, |bytes, dim| bytes.checked_mul(*dim));
         bytes.ok_or_else(|| Error::Argument("the tensor's size overflows".into()))?;
         let scan = Self::of(checkpoint, placement, unit, (shape, strides), 1)?;
-        if matches!(scan.bytes, Bytes::Deflated(..)) {
+        if matches!(scan.bytes, ScanBytes::Deflated(..)) {
             // The strides apply to the inflated bytes, too.
             let whole = tensor::read(checkpoint, placement)?;
-            return Ok(Self { first: whole.offset(), swap: Swap::Nothing, bytes: Bytes::Memory(whole), ..scan });
+            return Ok(Self { first: whole.offset(), swap: Swap::Nothing, bytes: ScanBytes::Memory(whole), ..scan });
         }
         Ok(scan)
     }
@@ -174,13 +183,13 @@ impl<'a> Scan<'a> {
         let units = shape.iter().product::<i64>() as u64;
         let (segment, mut first, mut swap) =
             (placement.segment, placement.start as usize, placement.segment.transform.swap);
-        let bytes = match Deflated::of(&segment) {
-            None => Bytes::File(checkpoint.file(segment.file)?, segment.span),
-            Some(deflated) if rises(&shape, &strides) => Bytes::Deflated(checkpoint, deflated),
+        let bytes = match DeflatedSegment::of(&segment) {
+            None => ScanBytes::File(checkpoint.file(segment.file)?, segment.span),
+            Some(deflated) if rises(&shape, &strides) => ScanBytes::Deflated(checkpoint, deflated),
             Some(_) => {
                 let whole = tensor::read(checkpoint, placement)?;
                 (first, swap) = (whole.offset(), Swap::Nothing);
-                Bytes::Memory(whole)
+                ScanBytes::Memory(whole)
             }
         };
         Ok(Self { bytes, first, unit, swap, shape, strides, units, repeats })
@@ -214,7 +223,7 @@ impl<'a> Scan<'a> {
         work: impl Fn(&mut S, u64, &[u8], Interrupt<'_>) -> Result<()> + Sync,
         end: impl Fn(S) + Sync,
     ) -> Result<()> {
-        if !all_cores || matches!(self.bytes, Bytes::Deflated(..)) || self.bytes() <= ALONE {
+        if !all_cores || matches!(self.bytes, ScanBytes::Deflated(..)) || self.bytes() <= ALONE {
             let (mut kept, mut number) = (start(), 0..);
             self.each_in_order(per_part, &mut Vec::new(), interrupt, |part| {
                 work(&mut kept, number.next().unwrap_or_default(), part, interrupt)
@@ -225,14 +234,14 @@ impl<'a> Scan<'a> {
         let threads = workers::threads();
         let next = AtomicU64::new(0);
         self.check_unchanged()?;
-        WORKERS.each((0..threads).collect(), interrupt, |_, go_on| {
+        WORKERS.each((0..threads).collect(), interrupt, |_, cancel| {
             let (mut kept, mut part) = (start(), Vec::new());
             loop {
                 let number = next.fetch_add(1, Ordering::Relaxed);
                 let Some(from) = number.checked_mul(per_part as u64).filter(|from| *from < self.units) else { break };
-                go_on()?;
+                cancel()?;
                 let units = from as usize..self.units.min(from + per_part as u64) as usize;
-                work(&mut kept, number, self.part(units, &mut part, go_on)?, go_on)?;
+                work(&mut kept, number, self.part(units, &mut part, cancel)?, cancel)?;
             }
             end(kept);
             Ok(())
@@ -248,7 +257,7 @@ impl<'a> Scan<'a> {
         interrupt: Interrupt<'_>,
         mut work: impl FnMut(&[u8]) -> Result<()>,
     ) -> Result<()> {
-        if let Bytes::Deflated(checkpoint, deflated) = &self.bytes {
+        if let ScanBytes::Deflated(checkpoint, deflated) = &self.bytes {
             return self.inflate(checkpoint, deflated, per_part, interrupt, work);
         }
         self.check_unchanged()?;
@@ -262,14 +271,15 @@ impl<'a> Scan<'a> {
 
     pub(super) fn check_unchanged(&self) -> Result<()> {
         match &self.bytes {
-            Bytes::File(file, _) => file.check_unchanged(),
-            Bytes::Deflated(..) | Bytes::Memory(_) | Bytes::Elements(_) | Bytes::Pieces(..) => Ok(()),
+            ScanBytes::File(file, _) => file.check_unchanged(),
+            ScanBytes::Deflated(..) | ScanBytes::Memory(_) | ScanBytes::Elements(_) | ScanBytes::Pieces(..) => Ok(()),
         }
     }
 
     /// Some units in native byte order: in place if possible, otherwise read into `memory`.
     fn part<'p>(&'p self, units: Range<usize>, memory: &'p mut Vec<u8>, interrupt: Interrupt<'_>) -> Result<&'p [u8]> {
-        if let (Bytes::Memory(whole), Swap::Nothing, [_], [1]) = (&self.bytes, self.swap, &*self.shape, &*self.strides)
+        if let (ScanBytes::Memory(whole), Swap::Nothing, [_], [1]) =
+            (&self.bytes, self.swap, &*self.shape, &*self.strides)
             && whole.storage().origin().is_none()
         {
             return whole.storage().slice(self.first + units.start * self.unit, units.len() * self.unit);
@@ -282,15 +292,15 @@ impl<'a> Scan<'a> {
     /// Fills `out` with some units, in native byte order.
     pub(super) fn read(&self, units: Range<usize>, out: &mut [u8], interrupt: Interrupt<'_>) -> Result<()> {
         match &self.bytes {
-            Bytes::File(source, span) => {
+            ScanBytes::File(source, span) => {
                 self.gather(&FileRuns { source: *source, span: *span, interrupt }, units, out, interrupt)
             }
-            Bytes::Deflated(..) => return Err(Error::Argument("what is compressed is read in its order".into())),
-            Bytes::Elements(read) => read((units.start * self.unit) as u64, out, interrupt),
-            Bytes::Pieces(checkpoint, recipe) => {
+            ScanBytes::Deflated(..) => return Err(Error::Argument("what is compressed is read in its order".into())),
+            ScanBytes::Elements(read) => read((units.start * self.unit) as u64, out, interrupt),
+            ScanBytes::Pieces(checkpoint, recipe) => {
                 recipe.read_window(checkpoint, (units.start * self.unit) as u64, out, interrupt)
             }
-            Bytes::Memory(whole) => self.gather(&**whole.storage(), units, out, interrupt),
+            ScanBytes::Memory(whole) => self.gather(&**whole.storage(), units, out, interrupt),
         }?;
         self.swap.apply(out);
         Ok(())
@@ -298,7 +308,7 @@ impl<'a> Scan<'a> {
 
     /// Whether the whole tensor is in memory.
     pub(super) fn is_in_memory(&self) -> bool {
-        matches!(self.bytes, Bytes::Memory(_))
+        matches!(self.bytes, ScanBytes::Memory(_))
     }
 
     fn gather(&self, from: &dyn Runs, units: Range<usize>, out: &mut [u8], interrupt: Interrupt<'_>) -> Result<()> {
@@ -312,7 +322,7 @@ impl<'a> Scan<'a> {
     fn inflate(
         &self,
         checkpoint: &Checkpoint,
-        deflated: &Deflated,
+        deflated: &DeflatedSegment,
         per_part: usize,
         interrupt: Interrupt<'_>,
         mut work: impl FnMut(&[u8]) -> Result<()>,
@@ -460,11 +470,11 @@ fn first_of(mut shape: Vec<i64>, strides: &[i64]) -> Vec<i64> {
     if rest <= lie_between.max(FIRST_OF_OVERLAPPING) {
         return shape;
     }
-    let mut wanted = FIRST_OF_OVERLAPPING;
+    let mut requested = FIRST_OF_OVERLAPPING;
     for dim in &mut shape {
         rest /= *dim as u64;
-        *dim = (wanted / rest.max(1)).clamp(1, *dim as u64) as i64;
-        wanted /= *dim as u64;
+        *dim = (requested / rest.max(1)).clamp(1, *dim as u64) as i64;
+        requested /= *dim as u64;
     }
     shape
 }

@@ -4,7 +4,7 @@ use crate::buffer::{Buffer, Runs, checked_size, gather_all};
 use crate::checkpoint::Checkpoint;
 use crate::error::Result;
 use crate::memory::{self, Block};
-use crate::source::{Part, Source};
+use crate::source::{ReadRange, Source};
 use crate::tensor::{Span, extent};
 use crate::workers::{Interrupt, WORKERS};
 
@@ -36,14 +36,14 @@ pub(super) fn read(checkpoint: &Checkpoint, part: &Placement) -> Result<Buffer> 
     let rows = if rises(shape, strides) { (READ_AT_A_TIME / row.max(1)).max(1) } else { usize::MAX };
     let parts = out.chunks_mut(rows.saturating_mul(row).max(1)).enumerate().collect();
     file.check_unchanged()?;
-    WORKERS.each(parts, interrupt, |(number, out), go_on| {
-        let runs = FileRuns { source: file, span: segment.span, interrupt: go_on };
+    WORKERS.each(parts, interrupt, |(number, out), cancel| {
+        let runs = FileRuns { source: file, span: segment.span, interrupt: cancel };
         let (mut shape, mut start) = (shape.to_vec(), part.start as i64);
         if let [dim, ..] = &mut *shape {
             *dim = (out.len() / row.max(1)) as i64;
             start += number as i64 * rows as i64 * strides[0] * item as i64;
         }
-        gather_all(&runs, start as usize, (&shape, strides), item, out, go_on)?;
+        gather_all(&runs, start as usize, (&shape, strides), item, out, cancel)?;
         swap.apply(out);
         Ok(())
     })?;
@@ -79,10 +79,10 @@ impl Runs for FileRuns<'_> {
     }
 
     fn copy(&self, runs: &[(usize, usize)], out: &mut [u8]) -> Result<()> {
-        let rooms = memory::parts(out, runs.iter().map(|(_, len)| *len));
-        let parts = runs.iter().zip(rooms).map(|(&(start, len), bytes)| {
+        let buffers = memory::parts(out, runs.iter().map(|(_, len)| *len));
+        let parts = runs.iter().zip(buffers).map(|(&(start, len), bytes)| {
             let offset = self.span.part(start as u64, len as u64)?.start();
-            Ok(Part { offset, bytes })
+            Ok(ReadRange { offset, bytes })
         });
         self.source.read(&mut parts.collect::<Result<Vec<_>>>()?, self.interrupt)
     }

@@ -10,18 +10,18 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use super::choice::{Choice, LoadOptions, TensorMemory};
-use super::groups::{Group, Piece, Scratch, align, groups, least, pieces};
-use super::layout::Layout;
+use super::groups::{GroupScratch, MemoryUnit, ReadGroup, align, groups, least, pieces};
+use super::load_plan::LoadPlan;
 use super::recipe::Recipe;
-use super::wanted::Wanted;
+use super::request::TensorRequest;
+use super::strategy::{LoadOptions, ReadStrategy, TensorMemory};
 use crate::buffer::Buffer;
 use crate::checkpoint::{Backend, Catalog, Checkpoint};
 use crate::device::{Device, DeviceMemory, PIECE};
 use crate::error::{Error, Result};
 use crate::memory::{self, Block, Exclusive, Recycled, Storage, default_budget};
 use crate::text;
-use crate::workers::{ASKED_EVERY, Interrupt};
+use crate::workers::{Interrupt, POLL_INTERVAL};
 
 /// How long the end of a stream waits for its thread, which ends after the read in flight.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -42,36 +42,36 @@ pub struct StreamOptions {
 }
 
 /// The work of the thread that reads.
-struct Reading {
+struct StreamReading {
     checkpoint: Arc<Checkpoint>,
     catalog: Arc<Catalog>,
     /// The numbers of the weights, and their recipes.
     numbers: Vec<usize>,
-    wanted: Vec<Recipe>,
-    groups: Vec<Group>,
+    requests: Vec<Recipe>,
+    groups: Vec<ReadGroup>,
     options: LoadOptions,
     digests: Option<Vec<String>>,
     /// The maximum of host memory for transfers to a device.
-    on_the_way: usize,
+    host_bytes: usize,
 }
 
 /// The tensors of a group, and the memory of each piece that is to be recycled.
-type Read = (Vec<Buffer>, Vec<Option<Arc<Storage>>>);
+type ReadTensors = (Vec<Buffer>, Vec<Option<Arc<Storage>>>);
 
 /// A stream of tensors. Its thread belongs to the process that made it, and a forked child gets an error.
 #[derive(Debug)]
-pub struct Stream {
-    shared: Arc<Shared>,
+pub struct LoadStream {
+    shared: Arc<StreamShared>,
     reader: Mutex<Option<JoinHandle<()>>>,
     process: u32,
-    choice: Choice,
+    strategy: ReadStrategy,
     /// The budget of the caller.
     budget: usize,
 }
 
 #[derive(Debug)]
-struct Shared {
-    state: Mutex<State>,
+struct StreamShared {
+    state: Mutex<StreamState>,
     /// Notifies about changes of the state.
     changed: Condvar,
     stop: AtomicBool,
@@ -83,12 +83,12 @@ struct Shared {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct StreamState {
     /// Tensors that are read and not yet taken; the last one of a piece carries the memory.
-    ready: VecDeque<(Buffer, Option<Held>)>,
+    ready: VecDeque<(Buffer, Option<HeldMemory>)>,
     /// The number of tensors taken, and the memory that may still be in use with the number of its last tensor.
     taken: usize,
-    in_use: VecDeque<(usize, Held)>,
+    in_use: VecDeque<(usize, HeldMemory)>,
     /// Bytes of tensors that are read, queued, or may still be in use.
     used: usize,
     failed: Option<Error>,
@@ -98,13 +98,13 @@ struct State {
 
 /// Memory that counts until the consumer releases its tensors.
 #[derive(Debug)]
-struct Held {
+struct HeldMemory {
     bytes: usize,
     /// The memory, if it is recycled.
     storage: Option<Arc<Storage>>,
 }
 
-impl Stream {
+impl LoadStream {
     /// Starts to read these weights of a catalog by their recipes, in this order. File order is the fastest.
     ///
     /// # Errors
@@ -114,61 +114,62 @@ impl Stream {
         checkpoint: Arc<Checkpoint>,
         catalog: Arc<Catalog>,
         numbers: Vec<usize>,
-        wanted: Vec<Recipe>,
+        requests: Vec<Recipe>,
         options: StreamOptions,
     ) -> Result<Self> {
         let reuse = options.recycled.is_some();
         // One choice for all groups, as for a load. A group is too small to probe both read methods.
-        let mut choice = Choice::new(&checkpoint, &all(&wanted).collect::<Vec<_>>(), TensorMemory::Own, &options.load)?;
-        if choice.backend == Backend::Auto {
-            choice.backend = Backend::Read;
-            "a stream reads too little at a time to try both ways".clone_into(&mut choice.reason);
+        let mut strategy =
+            ReadStrategy::new(&checkpoint, &all(&requests).collect::<Vec<_>>(), TensorMemory::Own, &options.load)?;
+        if strategy.backend == Backend::Auto {
+            strategy.backend = Backend::Read;
+            "a stream reads too little at a time to try both ways".clone_into(&mut strategy.reason);
         }
-        let pieces = pieces(&wanted, options.load.whole)?;
-        let of_threads = |choice: &Choice| {
-            let scratch = Scratch::new(choice, all(&wanted));
+        let pieces = pieces(&requests, options.load.whole)?;
+        let of_threads = |strategy: &ReadStrategy| {
+            let scratch = GroupScratch::new(strategy, all(&requests));
             (scratch, least(&pieces, scratch, reuse))
         };
-        let (mut scratch, (mut least, mut largest)) = of_threads(&choice);
-        let all_threads = choice.threads;
+        let (mut scratch, (mut least, mut largest)) = of_threads(&strategy);
+        let all_threads = strategy.threads;
         // A thread count set by the caller is kept.
         let may_have_fewer =
             |least: usize| options.load.threads.is_none() && options.budget.is_some_and(|most| most < least);
-        while may_have_fewer(least) && choice.halve_threads() {
-            (scratch, (least, largest)) = of_threads(&choice);
+        while may_have_fewer(least) && strategy.halve_threads() {
+            (scratch, (least, largest)) = of_threads(&strategy);
         }
         let elsewhere = pieces.iter().find(|piece| piece.device != Device::Cpu).map(|piece| piece.device);
-        if let Some(there) = elsewhere {
-            if let Some(reason) = there.absence() {
-                return Err(Error::Device(format!("no device {there}: {reason}")));
+        if let Some(present) = elsewhere {
+            if let Some(reason) = present.absence() {
+                return Err(Error::Device(format!("no device {present}: {reason}")));
             }
             if reuse {
                 let cause = "the device may still have queued work on a tensor that was handed out";
-                return Err(Error::Device(format!("reuse=True is for host memory, not for {there}: {cause}")));
+                return Err(Error::Device(format!("reuse=True is for host memory, not for {present}: {cause}")));
             }
         }
         let budget = options.budget.unwrap_or_else(|| default_budget().max(least));
-        let name = |piece: &Piece| text::shown(catalog.table().name(numbers[piece.tensors.start]));
-        if let (Some(there), Some(piece)) = (elsewhere, pieces.iter().max_by_key(|piece| piece.on_the_way(scratch))) {
-            let needed = piece.on_the_way(scratch).saturating_add(2 * PIECE);
+        let name = |piece: &MemoryUnit| text::escape(catalog.table().name(numbers[piece.tensors.start]));
+        if let (Some(present), Some(piece)) = (elsewhere, pieces.iter().max_by_key(|piece| piece.host_bytes(scratch))) {
+            let needed = piece.host_bytes(scratch).saturating_add(2 * PIECE);
             if budget < needed {
                 return Err(Error::Argument(format!(
-                    "'{}' needs {needed} bytes of host memory for the transfer to {there}: max_memory must be at least that, not {budget}",
+                    "'{}' needs {needed} bytes of host memory for the transfer to {present}: max_memory must be at least that, not {budget}",
                     name(piece)
                 )));
             }
         } else if budget < least {
             let piece = &pieces[largest];
             let name = name(piece);
-            let beside = if reuse { "" } else { ", besides the previous one, which is still in use" };
-            let threads = if piece.by_way_of(scratch) > 0 { ", plus memory for each thread" } else { "" };
+            let scratch_bytes = if reuse { "" } else { ", besides the previous one, which is still in use" };
+            let threads = if piece.staging_bytes(scratch) > 0 { ", plus memory for each thread" } else { "" };
             return Err(Error::Argument(format!(
-                "'{name}' takes {} bytes of memory while it is read{threads}{beside}: max_memory must be at least {least}, not {budget}",
+                "'{name}' takes {} bytes of memory while it is read{threads}{scratch_bytes}: max_memory must be at least {least}, not {budget}",
                 piece.len
             )));
         }
         let groups = groups(pieces, scratch, budget, reuse, options.load.whole);
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(StreamShared {
             state: Mutex::default(),
             changed: Condvar::new(),
             stop: AtomicBool::new(false),
@@ -176,22 +177,23 @@ impl Stream {
             recycled: options.recycled,
             kept: memory::kept(),
         });
-        let fewer = NonZero::new(choice.threads).filter(|threads| threads.get() < all_threads);
-        let load = LoadOptions { backend: choice.backend, threads: fewer.or(options.load.threads), ..options.load };
-        let (digests, on_the_way) = (options.digests, budget);
-        let reading = Reading { checkpoint, catalog, numbers, wanted, groups, options: load, digests, on_the_way };
+        let fewer = NonZero::new(strategy.threads).filter(|threads| threads.get() < all_threads);
+        let load = LoadOptions { backend: strategy.backend, threads: fewer.or(options.load.threads), ..options.load };
+        let (digests, host_bytes) = (options.digests, budget);
+        let reading =
+            StreamReading { checkpoint, catalog, numbers, requests, groups, options: load, digests, host_bytes };
         let thread = thread::Builder::new().name("max_weights-stream".into());
         let reader = thread.spawn({
             let shared = shared.clone();
             move || shared.read_all(reading)
         });
         let reader = reader.map_err(|error| Error::io(Path::new("stream"), "start a thread", error))?;
-        Ok(Self { shared, reader: Mutex::new(Some(reader)), process: std::process::id(), choice, budget })
+        Ok(Self { shared, reader: Mutex::new(Some(reader)), process: std::process::id(), strategy, budget })
     }
 
     /// The read strategy and its reason.
-    pub fn choice(&self) -> &Choice {
-        &self.choice
+    pub fn strategy(&self) -> &ReadStrategy {
+        &self.strategy
     }
 
     /// The maximum host memory of tensors that are read, queued, or were taken last.
@@ -221,7 +223,7 @@ impl Stream {
             if state.ended {
                 return Ok(None);
             }
-            let waited = shared.changed.wait_timeout(state, ASKED_EVERY);
+            let waited = shared.changed.wait_timeout(state, POLL_INTERVAL);
             let (waited, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
             state = waited;
             if timeout.timed_out() {
@@ -259,7 +261,7 @@ impl Stream {
     }
 }
 
-impl Drop for Stream {
+impl Drop for LoadStream {
     fn drop(&mut self) {
         if self.is_here() {
             drop(self.shared.stop());
@@ -269,25 +271,25 @@ impl Drop for Stream {
     }
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl StreamShared {
+    fn lock(&self) -> MutexGuard<'_, StreamState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn stop(&self) -> MutexGuard<'_, State> {
+    fn stop(&self) -> MutexGuard<'_, StreamState> {
         self.stop.store(true, Ordering::Relaxed);
         let state = self.lock();
         self.changed.notify_all();
         state
     }
 
-    fn go_on(&self) -> Result<()> {
+    fn check_running(&self) -> Result<()> {
         if self.stop.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { Ok(()) }
     }
 
     /// Releases the tensors that the consumer no longer uses. A loop still holds the last tensor while it takes the next one; with recycled memory,
     /// no tensor stays in use.
-    fn let_go(&self, state: &mut State) {
+    fn let_go(&self, state: &mut StreamState) {
         let kept = usize::from(self.recycled.is_none());
         while state.in_use.front().is_some_and(|(last, _)| last + kept < state.taken)
             && let Some((_, gone)) = state.in_use.pop_front()
@@ -301,11 +303,11 @@ impl Shared {
     }
 
     /// The thread that reads.
-    fn read_all(&self, reading: Reading) {
+    fn read_all(&self, reading: StreamReading) {
         let read = catch_unwind(AssertUnwindSafe(|| self.read_groups(reading)));
         let read = read.unwrap_or_else(|_| Err(Error::Argument("the thread of the stream panicked".into())));
         let mut state = self.lock();
-        if self.go_on().is_err() {
+        if self.check_running().is_err() {
             // Close already cleared the queue; these tensors were read after that.
             state.ready.clear();
         } else {
@@ -315,20 +317,20 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    fn read_groups(&self, mut reading: Reading) -> Result<()> {
-        let mut wanted = std::mem::take(&mut reading.wanted).into_iter();
+    fn read_groups(&self, mut reading: StreamReading) -> Result<()> {
+        let mut requests = std::mem::take(&mut reading.requests).into_iter();
         for group in std::mem::take(&mut reading.groups) {
-            self.wait_for_room(group.bytes + group.beside)?;
-            let wanted: Vec<Recipe> = wanted.by_ref().take(group.tensors().len()).collect();
-            let (read, storages) = self.read(&reading, &group, wanted)?;
+            self.wait_for_space(group.bytes + group.scratch_bytes)?;
+            let requests: Vec<Recipe> = requests.by_ref().take(group.tensors().len()).collect();
+            let (read, storages) = self.read(&reading, &group, requests)?;
             let mut read = read.into_iter();
             let mut state = self.lock();
-            self.go_on()?;
-            state.used -= group.beside;
+            self.check_running()?;
+            state.used -= group.scratch_bytes;
             for (piece, storage) in group.pieces.iter().zip(storages) {
                 state.ready.extend(read.by_ref().take(piece.tensors.len()).map(|tensor| (tensor, None)));
                 if let Some((_, held)) = state.ready.back_mut() {
-                    *held = Some(Held { bytes: piece.bytes(), storage });
+                    *held = Some(HeldMemory { bytes: piece.bytes(), storage });
                 }
             }
             self.changed.notify_all();
@@ -337,22 +339,22 @@ impl Shared {
     }
 
     /// Waits until the budget has room for `bytes` more, and reserves them.
-    fn wait_for_room(&self, bytes: usize) -> Result<()> {
-        let full = |state: &mut State| self.go_on().is_ok() && state.used + bytes > self.budget;
+    fn wait_for_space(&self, bytes: usize) -> Result<()> {
+        let full = |state: &mut StreamState| self.check_running().is_ok() && state.used + bytes > self.budget;
         let mut state = self.changed.wait_while(self.lock(), full).unwrap_or_else(PoisonError::into_inner);
         state.used += bytes;
         drop(state);
-        self.go_on()
+        self.check_running()
     }
 
     /// Reads a group.
-    fn read(&self, reading: &Reading, group: &Group, wanted: Vec<Recipe>) -> Result<Read> {
-        let Reading { checkpoint, options, .. } = reading;
-        let end = |one: &Recipe| one.wanted().map(|one| one.placement.segment.span.end()).max().unwrap_or_default();
-        let ends: Vec<u64> = wanted.iter().map(end).collect();
+    fn read(&self, reading: &StreamReading, group: &ReadGroup, requests: Vec<Recipe>) -> Result<ReadTensors> {
+        let StreamReading { checkpoint, options, .. } = reading;
+        let end = |one: &Recipe| one.requests().map(|one| one.placement.segment.span.end()).max().unwrap_or_default();
+        let ends: Vec<u64> = requests.iter().map(end).collect();
         let named = |error, tensors: Range<usize>| about(error, &reading.catalog, &reading.numbers[tensors], &ends);
-        let (mut outs, mut storages) = (Vec::with_capacity(wanted.len()), Vec::with_capacity(group.pieces.len()));
-        let mut rest = wanted.as_slice();
+        let (mut outs, mut storages) = (Vec::with_capacity(requests.len()), Vec::with_capacity(group.pieces.len()));
+        let mut rest = requests.as_slice();
         for piece in &group.pieces {
             let (tensors, later) = rest.split_at(piece.tensors.len());
             rest = later;
@@ -372,19 +374,19 @@ impl Shared {
         let waits = self.recycled.as_ref().map_or(0, |recycled| recycled.keep_at_most(left));
         memory::keep_at_most(left.saturating_sub(waits));
         let given: Vec<bool> = outs.iter().map(Option::is_some).collect();
-        let layout = Layout::new(checkpoint, wanted, TensorMemory::Own, &given, options);
-        let mut layout = layout.map_err(|error| named(error, group.tensors()))?;
-        layout.keep_pinned_to(reading.on_the_way)?;
+        let plan = LoadPlan::new(checkpoint, requests, TensorMemory::Own, &given, options);
+        let mut plan = plan.map_err(|error| named(error, group.tensors()))?;
+        plan.keep_pinned_to(reading.host_bytes)?;
         if let Some(digests) = &reading.digests {
             let digests = digests[group.tensors()].to_vec();
-            layout = layout.verified(&reading.numbers[group.tensors()], digests);
+            plan = plan.verified(&reading.numbers[group.tensors()], digests);
         }
-        let read = layout.run(checkpoint, outs, &AtomicU64::new(0), &|| self.go_on());
+        let read = plan.run(checkpoint, outs, &AtomicU64::new(0), &|| self.check_running());
         Ok((read.map_err(|error| named(error, group.tensors()))?.0, storages))
     }
 }
 
-impl Piece {
+impl MemoryUnit {
     /// Allocates memory for the piece.
     fn memory(&self) -> Result<Exclusive<Arc<Storage>>> {
         match self.device {
@@ -395,8 +397,8 @@ impl Piece {
 }
 
 /// The requests of these recipes.
-fn all(recipes: &[Recipe]) -> impl Iterator<Item = &Wanted> {
-    recipes.iter().flat_map(Recipe::wanted)
+fn all(recipes: &[Recipe]) -> impl Iterator<Item = &TensorRequest> {
+    recipes.iter().flat_map(Recipe::requests)
 }
 
 /// The tensors, contiguous in shared memory.
@@ -427,15 +429,15 @@ fn about(mut error: Error, catalog: &Catalog, numbers: &[usize], ends: &[u64]) -
         Error::Io { action, .. } => {
             if let (Some(first), Some(last)) = (numbers.first(), numbers.last()) {
                 let (first, last) = (name(*first), name(*last));
-                let names = if first == last { String::new() } else { format!(" to '{}'", text::shown(&last)) };
-                *action = format!("{action}, of '{}'{names}", text::shown(&first));
+                let names = if first == last { String::new() } else { format!(" to '{}'", text::escape(&last)) };
+                *action = format!("{action}, of '{}'{names}", text::escape(&first));
             }
         }
         Error::Device(cause) => {
             if let (Some(first), Some(last)) = (numbers.first(), numbers.last()) {
                 let (first, last) = (name(*first), name(*last));
-                let names = if first == last { String::new() } else { format!(" to '{}'", text::shown(&last)) };
-                *cause = format!("'{}'{names}: {cause}", text::shown(&first));
+                let names = if first == last { String::new() } else { format!(" to '{}'", text::escape(&last)) };
+                *cause = format!("'{}'{names}: {cause}", text::escape(&first));
             }
         }
         _ => {}

@@ -3,8 +3,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::inflate::Deflated;
-use super::placement::{Placement, Segment, Swap};
+use super::inflate::DeflatedSegment;
+use super::placement::{FileSegment, Placement, Swap};
 use crate::buffer::Buffer;
 use crate::checkpoint::Checkpoint;
 use crate::error::Result;
@@ -28,7 +28,7 @@ pub(super) fn view(checkpoint: &Checkpoint, placement: &Placement) -> Result<Opt
     if !placement.is_mappable() {
         return Ok(None);
     }
-    let Segment { file, span, .. } = placement.segment;
+    let FileSegment { file, span, .. } = placement.segment;
     match checkpoint.file(file)?.mapping() {
         Ok(mapping) => placement.buffer(mapping, span.start() + placement.start).map(Some),
         Err(_) => Ok(None),
@@ -39,7 +39,7 @@ pub(super) fn view(checkpoint: &Checkpoint, placement: &Placement) -> Result<Opt
 /// those are swapped.
 pub(super) fn needed(placement: &Placement) -> Range<u64> {
     let lowest = placement.start - placement.before;
-    let Segment { span, transform, .. } = placement.segment;
+    let FileSegment { span, transform, .. } = placement.segment;
     let size = transform.inflate.map_or(span.len(), |inflate| inflate.size);
     let end = placement.start + placement.len;
     let align = match transform.swap {
@@ -50,9 +50,9 @@ pub(super) fn needed(placement: &Placement) -> Range<u64> {
 }
 
 /// These bytes of a segment, in a separate block.
-fn memory(checkpoint: &Checkpoint, segment: &Segment, needed: Range<u64>) -> Result<Arc<Storage>> {
+fn memory(checkpoint: &Checkpoint, segment: &FileSegment, needed: Range<u64>) -> Result<Arc<Storage>> {
     let (file, swap, interrupt) = (checkpoint.file(segment.file)?, segment.transform.swap, checkpoint.interrupt());
-    let Some(deflated) = Deflated::of(segment) else {
+    let Some(deflated) = DeflatedSegment::of(segment) else {
         let span = segment.span.part(needed.start, needed.end - needed.start)?;
         return file.read_span(span, swap.unit(), interrupt, |bytes| swap.apply(bytes));
     };

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::ops::Range;
 
 use crate::buffer::Buffer;
-use crate::checkpoint::{Delta, Dialect, Unpacker, overlay, patches};
+use crate::checkpoint::{DeltaDialect, OpenedDelta, Unpacker, overlay, patches};
 use crate::dtype::DType;
 use crate::error::{Diagnostic, Error, Result};
 use crate::memory::Exclusive;
@@ -13,7 +13,7 @@ use crate::text;
 use crate::workers::Interrupt;
 
 /// Advice for two names of one memory.
-const APART: &str = "untie the tensors, or leave out the name that the checkpoint does not have (rename=)";
+const MAX_GAP_BYTES: &str = "untie the tensors, or leave out the name that the checkpoint does not have (rename=)";
 
 /// The memory range of a tensor from its first element to its last, its number, and its name.
 type Reach<'a> = (Range<usize>, usize, &'a str);
@@ -24,7 +24,7 @@ type Reach<'a> = (Range<usize>, usize, &'a str);
 /// # Errors
 /// Deltas that change the two differently, or that change one of two overlapping tensors.
 pub(super) fn tied(
-    deltas: &[Delta],
+    deltas: &[OpenedDelta],
     tensors: &[(String, Exclusive<Buffer>)],
     may_be_tied: bool,
     interrupt: Interrupt<'_>,
@@ -42,12 +42,12 @@ pub(super) fn tied(
     while let [(first, ..), ..] = rest {
         // All tensors that overlap, directly or through others.
         let mut end = first.end;
-        let is_apart = |(range, ..): &Reach<'_>| {
-            let is_apart = range.start >= end;
+        let is_separate = |(range, ..): &Reach<'_>| {
+            let is_separate = range.start >= end;
             end = end.max(range.end);
-            is_apart
+            is_separate
         };
-        let count = rest.iter().position(is_apart).unwrap_or(rest.len());
+        let count = rest.iter().position(is_separate).unwrap_or(rest.len());
         let (group, others) = rest.split_at(count);
         rest = others;
         if group.len() > 1 {
@@ -59,7 +59,7 @@ pub(super) fn tied(
 
 /// Finds overlapping tensors whose changes another tensor includes.
 fn of_group(
-    deltas: &[Delta],
+    deltas: &[OpenedDelta],
     tensors: &[(String, Exclusive<Buffer>)],
     group: &[Reach<'_>],
     may_be_tied: bool,
@@ -76,17 +76,17 @@ fn of_group(
     for (other_range, other_number, other) in group.iter().filter(|(_, other, _)| other != number) {
         let own = tensors[*other_number].1.get();
         let is_same = range == other_range && (own.dtype(), own.shape()) == (tensor.dtype(), tensor.shape());
-        let [one, two] = [name, other].map(|name| text::shown(name));
+        let [one, two] = [name, other].map(|name| text::escape(name));
         if !(is_same && own.is_contiguous() && tensor.is_contiguous()) {
             return Err(Error::Argument(format!("'{one}' and '{two}' overlap in memory: pass only one of them")));
         }
         if !changes(other) {
-            let leaves = |delta: &Delta| delta.leaves(other, interrupt);
-            let mut is_there = false;
+            let leaves = |delta: &OpenedDelta| delta.leaves(other, interrupt);
+            let mut is_present = false;
             for delta in deltas {
-                is_there |= delta.dialect() != Dialect::MaxWeights || leaves(delta)?;
+                is_present |= delta.dialect() != DeltaDialect::MaxWeights || leaves(delta)?;
             }
-            if is_there {
+            if is_present {
                 let cause = format!("'{two}' has the same memory, but the deltas leave it unchanged");
                 return Err(refused(deltas, name, cause));
             }
@@ -107,13 +107,19 @@ fn of_group(
     Ok(())
 }
 
-fn refused(deltas: &[Delta], name: &str, cause: String) -> Error {
-    let fault = Diagnostic::new(rules::DELTA_TENSOR, cause).tensor(name).help(APART);
+fn refused(deltas: &[OpenedDelta], name: &str, cause: String) -> Error {
+    let fault = Diagnostic::new(rules::DELTA_TENSOR, cause).tensor(name).help(MAX_GAP_BYTES);
     deltas.first().map_or_else(|| fault.clone().format(), |delta| fault.clone().path(delta.path()).format())
 }
 
 /// Whether deltas change a tensor in the same way under both names.
-fn makes_same(deltas: &[Delta], tensor: &Buffer, one: &str, other: &str, interrupt: Interrupt<'_>) -> Result<bool> {
+fn makes_same(
+    deltas: &[OpenedDelta],
+    tensor: &Buffer,
+    one: &str,
+    other: &str,
+    interrupt: Interrupt<'_>,
+) -> Result<bool> {
     let shape: Vec<u64> = tensor.shape().iter().map(|dim| *dim as u64).collect();
     let of: (DType, &[u64]) = (tensor.dtype(), &shape);
     let (own, others) = (patches(deltas, one, of)?, patches(deltas, other, of)?);

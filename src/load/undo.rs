@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use crate::buffer::Buffer;
-use crate::delta::{self, Lists, Scratch, apply, changes};
+use crate::delta::{self, ChangeScratch, Lists, apply, changes};
 use crate::error::{Error, Result};
 use crate::memory::Exclusive;
 use crate::source::Spooled;
@@ -13,7 +13,7 @@ const IN_MEMORY: usize = 32 << 20;
 
 /// The bytes that one record of a delta replaced in a block, as a record of the same positions.
 #[derive(Debug, Clone, Copy)]
-struct Replacement {
+struct ReplacedBytes {
     target: usize,
     /// The offset of the block in the target, and its bytes.
     start: u64,
@@ -28,14 +28,14 @@ struct Replacement {
 #[derive(Debug, Default)]
 pub(super) struct Replacements {
     bytes: Vec<u8>,
-    all: Vec<Replacement>,
+    all: Vec<ReplacedBytes>,
 }
 
 /// The bytes that deltas replaced in tensors in memory, in one call or several, so that all of them can be undone together.
 #[derive(Debug)]
 pub struct UndoLog {
     bytes: Spooled,
-    all: Vec<Replacement>,
+    all: Vec<ReplacedBytes>,
     /// The names of the targets.
     names: Vec<String>,
 }
@@ -52,7 +52,7 @@ impl Replacements {
         delta::undo(record, lists, width, block, &mut self.bytes)
             .map_err(|error| Error::Argument(error.to_string()))?;
         let record = (before as u64, self.bytes.len() - before);
-        self.all.push(Replacement { target, start, len: block.len(), width, lists, record });
+        self.all.push(ReplacedBytes { target, start, len: block.len(), width, lists, record });
         Ok(())
     }
 
@@ -63,13 +63,13 @@ impl Replacements {
         block: &mut [u8],
         new: &[u8],
         width: usize,
-        scratch: &mut Scratch,
+        scratch: &mut ChangeScratch,
     ) -> Result<bool> {
         let before = self.bytes.len();
         let lists = changes(new, block, width, scratch, &mut self.bytes);
         let Some(lists) = lists.map_err(|error| Error::Argument(error.to_string()))? else { return Ok(false) };
         let record = (before as u64, self.bytes.len() - before);
-        self.all.push(Replacement { target, start, len: block.len(), width, lists, record });
+        self.all.push(ReplacedBytes { target, start, len: block.len(), width, lists, record });
         block.copy_from_slice(new);
         Ok(true)
     }
@@ -116,7 +116,7 @@ impl UndoLog {
         Ok(())
     }
 
-    fn put_back(&self, one: &Replacement, record: &mut Vec<u8>, bytes: &mut [u8]) -> Result<()> {
+    fn put_back(&self, one: &ReplacedBytes, record: &mut Vec<u8>, bytes: &mut [u8]) -> Result<()> {
         record.resize(one.record.1, 0);
         self.bytes.read_at(one.record.0, record)?;
         one.put_back(record, 0, bytes)
@@ -129,7 +129,7 @@ impl UndoLog {
         let taken = self.bytes.push(records);
         let all = all.drain(..);
         if taken.is_ok() {
-            self.all.extend(all.map(|one| Replacement { record: (first + one.record.0, one.record.1), ..one }));
+            self.all.extend(all.map(|one| ReplacedBytes { record: (first + one.record.0, one.record.1), ..one }));
         } else {
             for one in all.rev() {
                 let record = records.get(one.record.0 as usize..).and_then(|rest| rest.get(..one.record.1));
@@ -148,7 +148,7 @@ impl UndoLog {
     }
 }
 
-impl Replacement {
+impl ReplacedBytes {
     /// Restores replaced bytes in a part of the target, which begins at byte `first`.
     fn put_back(&self, record: &[u8], first: u64, bytes: &mut [u8]) -> Result<()> {
         let start = (self.start - first) as usize;
@@ -160,7 +160,7 @@ impl Replacement {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::delta::{BLOCK, Scratch, changes};
+    use crate::delta::{BLOCK, ChangeScratch, changes};
 
     /// Two records of one block, the second of which changes the result of the first; and a second target, only part of which belongs to a job.
     #[test]
@@ -175,7 +175,7 @@ mod tests {
                 let mut new = part.to_vec();
                 new.iter_mut().step_by(step).for_each(|byte| *byte = byte.wrapping_mul(3).wrapping_add(1));
                 let (mut record, mut own) = (Vec::new(), Replacements::default());
-                let lists = changes(part, &new, 2, &mut Scratch::default(), &mut record).expect("blocks");
+                let lists = changes(part, &new, 2, &mut ChangeScratch::default(), &mut record).expect("blocks");
                 let change = (&*record, lists.expect("changes"), 2);
                 own.keep((target, start as u64), change, part).expect("a record");
                 apply(change.0, change.1, 2, part).expect("a record");
@@ -183,8 +183,8 @@ mod tests {
                 undo.take(&mut own, start as u64, part).expect("there is room");
             }
             let (new, mut own, block) = (vec![9; BLOCK], Replacements::default(), &mut targets[0][..BLOCK]);
-            assert!(own.replace((0, 0), block, &new, 1, &mut Scratch::default()).expect("a block"));
-            assert!(!own.replace((0, 0), block, &new, 1, &mut Scratch::default()).expect("a block"));
+            assert!(own.replace((0, 0), block, &new, 1, &mut ChangeScratch::default()).expect("a block"));
+            assert!(!own.replace((0, 0), block, &new, 1, &mut ChangeScratch::default()).expect("a block"));
             undo.take(&mut own, 0, block).expect("there is room");
             let [one, other] = &mut targets;
             undo.undo_since(mark, &mut [&mut one[..], &mut other[..]]).expect("it is there");

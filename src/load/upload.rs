@@ -5,23 +5,23 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use super::device_place::{DEVICE_ALIGN, PAGES_FROM, Place};
-use super::direct::Reader;
-use super::engine::check_apart;
-use super::job::{Destination, Job};
-use super::layout::{Layout, Way};
-use super::through::Opened;
-use super::wanted::Conversion;
+use super::device_place::{DEVICE_ALIGN, DeviceRange, PAGES_FROM};
+use super::direct::DirectReader;
+use super::engine::check_separately;
+use super::gds::GdsFiles;
+use super::job::{ReadJob, RunTarget};
+use super::load_plan::{LoadPlan, Route};
+use super::request::Conversion;
 use crate::budget;
 use crate::buffer::{Buffer, check_fits};
 use crate::checkpoint::Checkpoint;
-use crate::device::{DeviceMemory, Kernel, Span, Upload};
+use crate::device::{DeviceKernel, DeviceMemory, DeviceSpan, DeviceUpload};
 use crate::error::{Error, Result};
 use crate::memory::{DIRECT_ALIGN, Exclusive, Storage};
 use crate::text;
 use crate::workers::Interrupt;
 
-impl Layout {
+impl LoadPlan {
     /// Loads everything that has a place in an arena, or in memory of the caller's, into device memory. On return, the last copies may be in flight,
     /// except for those to memory of other libraries.
     pub(super) fn upload(
@@ -31,38 +31,38 @@ impl Layout {
         done: &AtomicU64,
         interrupt: Interrupt<'_>,
     ) -> Result<Vec<Arc<Storage>>> {
-        check_apart(outs)?;
+        check_separately(outs)?;
         let mut memories: Vec<Arc<DeviceMemory>> = budget::list(self.arenas.len())?;
         for (number, arena) in self.arenas.iter().enumerate() {
             let index = arena.device.id();
             DeviceMemory::new(index, 0)?; // fails if the device does not exist
             let made = DeviceMemory::new(index, arena.len);
-            memories.push(Arc::new(made.map_err(|error| self.no_room(checkpoint, number, error))?));
+            memories.push(Arc::new(made.map_err(|error| self.no_space(checkpoint, number, error))?));
             interrupt()?;
         }
-        let mut places: Vec<(Destination, usize, usize, usize)> = self
+        let mut places: Vec<(RunTarget, usize, usize, usize)> = self
             .arenas
             .iter()
             .enumerate()
-            .map(|(memory, arena)| (Destination::Arena(memory), memory, 0, arena.len))
+            .map(|(memory, arena)| (RunTarget::Arena(memory), memory, 0, arena.len))
             .collect();
         self.add_outs(outs, &mut memories, &mut places)?;
-        let upload = Upload::new(memories, self.pinned)?;
+        let upload = DeviceUpload::new(memories, self.pinned)?;
         let kernels = self.kernels(&upload);
-        let opened = Opened::new(self.choice.cufile, checkpoint, &self.runs)?;
-        let whole = |(to, memory, at, len)| (to, (0, Place { memory, at, len, kernels: &kernels, kernel: None }));
+        let opened = GdsFiles::new(self.strategy.cufile, checkpoint, &self.runs)?;
+        let whole = |(to, memory, at, len)| (to, (0, DeviceRange { memory, at, len, kernels: &kernels, kernel: None }));
         let jobs = self.jobs(places.into_iter().map(whole).collect());
         self.run_jobs(
             checkpoint,
             jobs,
-            |jobs, reader: &mut Reader, direct, interrupt| {
-                let jobs = opened.bring(&upload, jobs, interrupt)?;
+            |jobs, reader: &mut DirectReader, direct, interrupt| {
+                let jobs = opened.read_into(&upload, jobs, interrupt)?;
                 if jobs.is_empty() {
                     return Ok(());
                 }
                 upload.write(|bytes| {
                     let (jobs, spans) = staged(jobs, bytes);
-                    reader.bring(checkpoint, jobs, direct, interrupt)?;
+                    reader.read_into(checkpoint, jobs, direct, interrupt)?;
                     Ok(spans)
                 })
             },
@@ -77,7 +77,7 @@ impl Layout {
         &self,
         outs: &[Option<Exclusive<Buffer>>],
         memories: &mut Vec<Arc<DeviceMemory>>,
-        places: &mut Vec<(Destination, usize, usize, usize)>,
+        places: &mut Vec<(RunTarget, usize, usize, usize)>,
     ) -> Result<()> {
         let mut new: BTreeMap<*const DeviceMemory, usize> = BTreeMap::new();
         for (i, out) in outs.iter().enumerate() {
@@ -88,7 +88,7 @@ impl Layout {
                 let cause = format!("out is on {}, but the tensor goes to {device}", out.device());
                 return Err(Error::Device(cause));
             };
-            if !matches!(self.ways[i], Way::Out) {
+            if !matches!(self.routes[i], Route::Out) {
                 continue;
             }
             // Contiguous places are copied together with the gaps between them, which is safe only in new memory.
@@ -97,20 +97,20 @@ impl Layout {
             if number == next {
                 memories.push(memory.clone());
             }
-            places.push((Destination::Out(i), number, out.offset(), out.size()));
+            places.push((RunTarget::Out(i), number, out.offset(), out.size()));
         }
         Ok(())
     }
 
     /// The kernels for the conversions. If a device cannot run one, the CPU converts instead.
-    fn kernels(&self, upload: &Upload) -> Vec<(Conversion, Kernel)> {
-        let mut kernels: Vec<(Conversion, Option<Kernel>)> = Vec::new();
+    fn kernels(&self, upload: &DeviceUpload) -> Vec<(Conversion, DeviceKernel)> {
+        let mut kernels: Vec<(Conversion, Option<DeviceKernel>)> = Vec::new();
         for run in &self.runs {
             if kernels.iter().all(|(known, _)| *known != run.conversion) {
                 let kernel = match run.conversion {
                     Conversion::Nothing | Conversion::Add { .. } => None,
-                    Conversion::Cast { from, to } => Kernel::cast(from, to, false),
-                    Conversion::Decode { encoding, to } => Kernel::dequantize(encoding, to),
+                    Conversion::Cast { from, to } => DeviceKernel::cast(from, to, false),
+                    Conversion::Decode { encoding, to } => DeviceKernel::dequantize(encoding, to),
                 };
                 kernels.push((run.conversion, kernel.filter(|kernel| upload.can_run(kernel))));
             }
@@ -119,19 +119,19 @@ impl Layout {
     }
 
     /// The error for an arena that cannot be allocated. It names the largest tensor in it.
-    fn no_room(&self, checkpoint: &Checkpoint, arena: usize, error: Error) -> Error {
+    fn no_space(&self, checkpoint: &Checkpoint, arena: usize, error: Error) -> Error {
         let Error::Device(cause) = error else { return error };
-        let there = |i: &usize| matches!(self.ways.get(*i), Some(Way::Arena(of, _)) if *of == arena);
-        let tensors: Vec<usize> = (0..self.wanted.len()).filter(there).collect();
-        let size = |i: usize| self.wanted[i].size().unwrap_or_default();
+        let present = |i: &usize| matches!(self.routes.get(*i), Some(Route::Arena(of, _)) if *of == arena);
+        let tensors: Vec<usize> = (0..self.requests.len()).filter(present).collect();
+        let size = |i: usize| self.requests[i].size().unwrap_or_default();
         let Some(largest) = tensors.iter().copied().max_by_key(|&i| (size(i), Reverse(i))) else {
             return Error::Device(cause);
         };
-        let (catalog, placement) = (checkpoint.catalog(), &self.wanted[largest].placement);
+        let (catalog, placement) = (checkpoint.catalog(), &self.requests[largest].placement);
         let found = (0..catalog.table().len())
             .find(|&number| catalog.placement(number).is_ok_and(|other| other == *placement))
             .map(|number| catalog.table().get(number).name);
-        let name = text::shown(found.unwrap_or_default());
+        let name = text::escape(found.unwrap_or_default());
         let others = match tensors.len() - 1 {
             0 => String::new(),
             others => format!(" and {others} more in the same arena"),
@@ -141,18 +141,18 @@ impl Layout {
 }
 
 /// Places the jobs in a staging buffer, and lists the copies. Bytes that are contiguous on the device are contiguous here.
-fn staged<'a>(jobs: Vec<Job<'a, Place<'_>>>, bytes: &'a mut [u8]) -> (Vec<Job<'a>>, Vec<Span>) {
-    let mut places: Vec<(Place<'_>, u64, usize)> = Vec::new();
-    for (offset, place) in jobs.iter().flat_map(Job::places) {
+fn staged<'a>(jobs: Vec<ReadJob<'a, DeviceRange<'_>>>, bytes: &'a mut [u8]) -> (Vec<ReadJob<'a>>, Vec<DeviceSpan>) {
+    let mut places: Vec<(DeviceRange<'_>, u64, usize)> = Vec::new();
+    for (offset, place) in jobs.iter().flat_map(ReadJob::places) {
         places.push((place, offset, places.len()));
     }
     places.sort_unstable_by_key(|(place, _, number)| (place.memory, place.at, *number));
-    let (mut spans, size): (Vec<Span>, usize) = (Vec::new(), bytes.len());
-    let mut rooms: Vec<&mut [u8]> = Vec::new();
-    rooms.resize_with(places.len(), Default::default);
+    let (mut spans, size): (Vec<DeviceSpan>, usize) = (Vec::new(), bytes.len());
+    let mut buffers: Vec<&mut [u8]> = Vec::new();
+    buffers.resize_with(places.len(), Default::default);
     let (mut rest, mut end) = (bytes, 0_usize);
     for (place, offset, number) in places {
-        let (Place { memory, at, kernel, .. }, len) = (place, place.raw());
+        let (DeviceRange { memory, at, kernel, .. }, len) = (place, place.raw());
         let start = match spans.last_mut() {
             Some(last)
                 if last.memory == memory
@@ -172,43 +172,43 @@ fn staged<'a>(jobs: Vec<Job<'a, Place<'_>>>, bytes: &'a mut [u8]) -> (Vec<Job<'a
                 from
             }
         };
-        let (room, later) = std::mem::take(&mut rest)[start - end..].split_at_mut(len);
-        (rooms[number], rest, end) = (room, later, start + len);
+        let (buffer, later) = std::mem::take(&mut rest)[start - end..].split_at_mut(len);
+        (buffers[number], rest, end) = (buffer, later, start + len);
     }
-    let mut rooms = rooms.into_iter();
-    (jobs.into_iter().map(|job| job.with(&mut rooms)).collect(), spans)
+    let mut buffers = buffers.into_iter();
+    (jobs.into_iter().map(|job| job.with(&mut buffers)).collect(), spans)
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::device_place::{PINNED, pinned};
-    use super::super::job::{Run, Sizes};
+    use super::super::job::{JobSizes, RowRun};
     use super::super::placement::Swap;
     use super::*;
     use crate::device::PIECE;
     use crate::dtype::DType;
 
-    const SIZES: Sizes = Sizes { written: PIECE, ..Sizes::WARM };
+    const SIZES: JobSizes = JobSizes { written: PIECE, ..JobSizes::WARM };
 
-    fn run(offset: u64, len: u64, arena: usize, at: usize, conversion: Conversion) -> Run {
+    fn run(offset: u64, len: u64, arena: usize, at: usize, conversion: Conversion) -> RowRun {
         let (unit_in, unit_out) = conversion.unit();
-        let room = len as usize / unit_in * unit_out;
-        let (deflated, swap, to) = (None, Swap::Nothing, Destination::Arena(arena));
-        Run { file: 0, offset, deflated, swap, len, cut: None, conversion, room, to, at }
+        let out_len = len as usize / unit_in * unit_out;
+        let (deflated, swap, to) = (None, Swap::Nothing, RunTarget::Arena(arena));
+        RowRun { file: 0, offset, deflated, swap, len, cut: None, conversion, out_len, to, at }
     }
 
-    fn jobs(runs: &[Run]) -> Vec<Job<'_, Place<'_>>> {
+    fn jobs(runs: &[RowRun]) -> Vec<ReadJob<'_, DeviceRange<'_>>> {
         let mut jobs = Vec::new();
         for run in runs {
-            let Destination::Arena(memory) = run.to else { continue };
-            run.jobs(Place { memory, at: run.at, len: run.room, ..Place::default() }, SIZES, &mut jobs);
+            let RunTarget::Arena(memory) = run.to else { continue };
+            run.jobs(DeviceRange { memory, at: run.at, len: run.out_len, ..DeviceRange::default() }, SIZES, &mut jobs);
         }
         jobs
     }
 
     #[test]
     fn what_lies_together_on_the_device_is_one_copy_and_each_memory_has_its_own() {
-        let runs: Vec<Run> = (0..1000)
+        let runs: Vec<RowRun> = (0..1000)
             .map(|i: usize| run(i as u64 * 10, 10, i % 2, i / 2 * DEVICE_ALIGN, Conversion::Nothing))
             .collect();
         let jobs = jobs(&runs);
@@ -231,7 +231,7 @@ mod tests {
             for len in sizes.into_iter().cycle().take(100) {
                 runs.push(run(offset, len as u64, 0, at, conversion));
                 offset += len as u64;
-                at = (at + runs[runs.len() - 1].room).next_multiple_of(DEVICE_ALIGN);
+                at = (at + runs[runs.len() - 1].out_len).next_multiple_of(DEVICE_ALIGN);
             }
             let (mut bytes, mut copied) = (vec![0; PIECE], 0);
             for job in jobs(&runs) {
@@ -240,7 +240,7 @@ mod tests {
                 assert!(spans.iter().all(|span| span.from + span.len <= PIECE), "{spans:?}");
                 copied += places;
             }
-            assert_eq!(copied, runs.iter().map(|run| run.room).sum::<usize>());
+            assert_eq!(copied, runs.iter().map(|run| run.out_len).sum::<usize>());
         }
     }
 

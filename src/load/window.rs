@@ -5,11 +5,11 @@ use std::num::NonZero;
 use std::ops::Range;
 use std::sync::atomic::AtomicU64;
 
-use super::choice::{LoadOptions, TensorMemory};
-use super::layout::Layout;
+use super::load_plan::LoadPlan;
 use super::recipe::Recipe;
 use super::slice::rises;
-use crate::buffer::Index;
+use super::strategy::{LoadOptions, TensorMemory};
+use crate::buffer::IndexPart;
 use crate::checkpoint::{Backend, Checkpoint};
 use crate::error::{Error, Result};
 use crate::workers::Interrupt;
@@ -20,7 +20,7 @@ impl Recipe {
         let rises = |shape: &[i64], strides: &[i64]| strides.iter().all(|stride| *stride >= 0) && rises(shape, strides);
         self.dtype().bytes().is_some()
             && self.grid() == self.shape()
-            && self.wanted().all(|one| {
+            && self.requests().all(|one| {
                 let placement = &one.placement;
                 let inflated = placement.segment.transform.inflate.is_some();
                 !inflated && placement.strides.as_deref().is_none_or(|strides| rises(&placement.shape, strides))
@@ -51,8 +51,8 @@ impl Recipe {
         boxes_of(self.shape(), elements, &mut Vec::new(), &mut boxes);
         let parts = boxes.iter().map(|expression| self.index(expression)).collect::<Result<Vec<_>>>()?;
         let options = LoadOptions { backend: Backend::Read, threads: NonZero::new(1), ..LoadOptions::default() };
-        let layout = Layout::new(checkpoint, parts, TensorMemory::Own, &[], &options)?;
-        let (parts, _) = layout.run(checkpoint, Vec::new(), &AtomicU64::new(0), interrupt)?;
+        let plan = LoadPlan::new(checkpoint, parts, TensorMemory::Own, &[], &options)?;
+        let (parts, _) = plan.run(checkpoint, Vec::new(), &AtomicU64::new(0), interrupt)?;
         let mut rest = out;
         for part in parts {
             let place = rest.split_off_mut(..part.size()).ok_or_else(outside)?;
@@ -63,7 +63,7 @@ impl Recipe {
 }
 
 /// The boxes that cover a range of elements in C order, in order.
-fn boxes_of(shape: &[i64], elements: Range<u64>, outer: &mut Vec<Index>, boxes: &mut Vec<Vec<Index>>) {
+fn boxes_of(shape: &[i64], elements: Range<u64>, outer: &mut Vec<IndexPart>, boxes: &mut Vec<Vec<IndexPart>>) {
     if elements.is_empty() {
         return;
     }
@@ -73,7 +73,7 @@ fn boxes_of(shape: &[i64], elements: Range<u64>, outer: &mut Vec<Index>, boxes: 
     };
     let row: u64 = inner.iter().map(|dim| *dim as u64).product();
     let range =
-        |rows: Range<u64>| Index::Slice { start: Some(rows.start as i64), stop: Some(rows.end as i64), step: 1 };
+        |rows: Range<u64>| IndexPart::Slice { start: Some(rows.start as i64), stop: Some(rows.end as i64), step: 1 };
     let mut at = elements.start;
     while at < elements.end {
         let (first, begin) = (at / row, at % row);
@@ -116,7 +116,7 @@ mod tests {
                             let mut positions: Vec<i64> = shape.iter().rev().map(position).collect();
                             positions.reverse();
                             expression.iter().zip(&positions).all(|(index, position)| match index {
-                                Index::Slice { start: Some(start), stop: Some(stop), .. } => {
+                                IndexPart::Slice { start: Some(start), stop: Some(stop), .. } => {
                                     (*start..*stop).contains(position)
                                 }
                                 _ => false,

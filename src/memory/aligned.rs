@@ -8,15 +8,15 @@ pub const DIRECT_ALIGN: usize = 4096;
 
 /// Bytes aligned to [`DIRECT_ALIGN`], which grow on demand.
 #[derive(Debug, Default)]
-pub struct Aligned {
+pub struct AlignedBytes {
     block: Option<Block>,
     first: usize,
     len: usize,
 }
 
-impl Aligned {
+impl AlignedBytes {
     /// At least `len` bytes of unspecified content.
-    pub fn room(&mut self, len: usize) -> Result<&mut [u8]> {
+    pub fn reserve(&mut self, len: usize) -> Result<&mut [u8]> {
         if self.len < len || self.block.is_none() {
             self.block = None;
             let mut block = Block::any(len + DIRECT_ALIGN)?;
@@ -35,11 +35,11 @@ mod tests {
 
     #[test]
     fn room_begins_at_a_page_and_grows_as_it_is_needed() {
-        let mut aligned = Aligned::default();
+        let mut aligned = AlignedBytes::default();
         for len in [1, 5000, 100, 3 << 20] {
-            let room = aligned.room(len).expect("memory");
-            assert_eq!((room.len(), room.as_ptr().addr() % DIRECT_ALIGN), (len, 0));
-            room.fill(1);
+            let buffer = aligned.reserve(len).expect("memory");
+            assert_eq!((buffer.len(), buffer.as_ptr().addr() % DIRECT_ALIGN), (len, 0));
+            buffer.fill(1);
         }
     }
 }

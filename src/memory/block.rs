@@ -6,7 +6,7 @@ use std::num::NonZero;
 use std::ptr::NonNull;
 
 use super::BLOCK_ALIGN;
-use super::pages::Pages;
+use super::pages::BlockPages;
 use crate::budget::no_memory;
 use crate::error::Result;
 
@@ -17,15 +17,15 @@ const MAPPED_FROM: usize = 1 << 20;
 pub struct Block {
     pub(super) start: NonNull<u8>,
     pub(super) len: usize,
-    memory: Memory,
+    memory: BlockMemory,
 }
 
 /// Where the memory comes from.
-enum Memory {
+enum BlockMemory {
     Nobody,
     Allocator(Layout),
     /// Taken out when the block is dropped.
-    System(Option<Pages>),
+    System(Option<BlockPages>),
 }
 
 impl fmt::Debug for Block {
@@ -42,27 +42,27 @@ unsafe impl Sync for Block {}
 impl Block {
     /// A block of zeros; an error if there is not enough memory.
     pub fn zeros(len: usize) -> Result<Self> {
-        Self::new(len, Pages::fresh).ok_or_else(|| no_memory(len))
+        Self::new(len, BlockPages::fresh).ok_or_else(|| no_memory(len))
     }
 
     /// A block of unspecified content, for a caller that fills all of it. Reuses memory where possible.
     pub fn any(len: usize) -> Result<Self> {
-        Self::new(len, Pages::any).ok_or_else(|| no_memory(len))
+        Self::new(len, BlockPages::any).ok_or_else(|| no_memory(len))
     }
 
-    fn new(len: usize, pages: fn(usize) -> Option<Pages>) -> Option<Self> {
+    fn new(len: usize, pages: fn(usize) -> Option<BlockPages>) -> Option<Self> {
         if len == 0 {
             let start = NonNull::without_provenance(const { NonZero::new(BLOCK_ALIGN).unwrap() });
-            return Some(Self { start, len, memory: Memory::Nobody });
+            return Some(Self { start, len, memory: BlockMemory::Nobody });
         }
         if len >= MAPPED_FROM {
             let mut pages = pages(len)?;
-            return Some(Self { start: pages.start(), len, memory: Memory::System(Some(pages)) });
+            return Some(Self { start: pages.start(), len, memory: BlockMemory::System(Some(pages)) });
         }
         let layout = Layout::from_size_align(len, BLOCK_ALIGN).ok()?;
         // SAFETY: the layout has a size above zero.
         let start = NonNull::new(unsafe { alloc_zeroed(layout) })?;
-        Some(Self { start, len, memory: Memory::Allocator(layout) })
+        Some(Self { start, len, memory: BlockMemory::Allocator(layout) })
     }
 
     /// All bytes, to be filled.
@@ -94,10 +94,10 @@ impl AsRef<[u8]> for Block {
 impl Drop for Block {
     fn drop(&mut self) {
         match &mut self.memory {
-            Memory::Nobody => {}
+            BlockMemory::Nobody => {}
             // SAFETY: `start` came from `alloc_zeroed` with this layout, and is freed only here.
-            Memory::Allocator(layout) => unsafe { dealloc(self.start.as_ptr(), *layout) },
-            Memory::System(pages) => pages.take().into_iter().for_each(Pages::release),
+            BlockMemory::Allocator(layout) => unsafe { dealloc(self.start.as_ptr(), *layout) },
+            BlockMemory::System(pages) => pages.take().into_iter().for_each(BlockPages::release),
         }
     }
 }

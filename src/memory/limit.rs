@@ -35,14 +35,14 @@ pub fn available_memory() -> Option<u64> {
 
 /// The minimum of `of` over the groups of this process.
 #[cfg(target_os = "linux")]
-fn least_of_groups(of: impl Fn(&Path, &Files) -> Option<usize>) -> Option<usize> {
+fn least_of_groups(of: impl Fn(&Path, &CgroupFiles) -> Option<usize>) -> Option<usize> {
     let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     least(&groups, Path::new("/sys/fs/cgroup"), of)
 }
 
 /// The file names of a version of control groups.
 #[cfg(any(target_os = "linux", test))]
-struct Files {
+struct CgroupFiles {
     limit: &'static str,
     used: &'static str,
     /// The keys of `memory.stat` for pages of files, which the system reclaims before it refuses memory.
@@ -50,24 +50,24 @@ struct Files {
 }
 
 #[cfg(any(target_os = "linux", test))]
-const VERSION_1: Files = Files {
+const VERSION_1: CgroupFiles = CgroupFiles {
     limit: "memory.limit_in_bytes",
     used: "memory.usage_in_bytes",
     cached: ["total_inactive_file", "total_active_file"],
 };
 #[cfg(any(target_os = "linux", test))]
-const VERSION_2: Files =
-    Files { limit: "memory.max", used: "memory.current", cached: ["inactive_file", "active_file"] };
+const VERSION_2: CgroupFiles =
+    CgroupFiles { limit: "memory.max", used: "memory.current", cached: ["inactive_file", "active_file"] };
 
 /// The limit of a group.
 #[cfg(any(target_os = "linux", test))]
-fn limit(group: &Path, files: &Files) -> Option<usize> {
+fn limit(group: &Path, files: &CgroupFiles) -> Option<usize> {
     number(&group.join(files.limit))
 }
 
 /// How much more a group may use; none if there is no limit, or if its usage is not known.
 #[cfg(any(target_os = "linux", test))]
-fn left(group: &Path, files: &Files) -> Option<usize> {
+fn left(group: &Path, files: &CgroupFiles) -> Option<usize> {
     let (limit, used) = (limit(group, files)?, number(&group.join(files.used))?);
     let facts = std::fs::read_to_string(group.join("memory.stat")).unwrap_or_default();
     let cached = facts.lines().filter_map(|line| line.split_once(' ')).filter(|(key, _)| files.cached.contains(key));
@@ -85,7 +85,7 @@ fn number(file: &Path) -> Option<usize> {
 /// A line is `0::/path` (version 2) or `4:memory:/path` (version 1). In a container the path may be that of the host, of which only the part at the
 /// root is visible: missing folders are skipped.
 #[cfg(any(target_os = "linux", test))]
-fn least(groups: &str, root: &Path, of: impl Fn(&Path, &Files) -> Option<usize>) -> Option<usize> {
+fn least(groups: &str, root: &Path, of: impl Fn(&Path, &CgroupFiles) -> Option<usize>) -> Option<usize> {
     let limits = groups.lines().flat_map(|line| {
         let mut fields = line.splitn(3, ':').skip(1);
         let (controllers, path) = (fields.next().unwrap_or(""), fields.next().unwrap_or(""));
@@ -95,8 +95,8 @@ fn least(groups: &str, root: &Path, of: impl Fn(&Path, &Files) -> Option<usize>)
             _ => return Vec::new(),
         };
         let group = root.join(path.trim_start_matches('/'));
-        let said = |folder: &Path| of(folder, &files);
-        group.ancestors().take_while(|folder| folder.starts_with(&root)).filter_map(said).collect::<Vec<usize>>()
+        let limit_of = |folder: &Path| of(folder, &files);
+        group.ancestors().take_while(|folder| folder.starts_with(&root)).filter_map(limit_of).collect::<Vec<usize>>()
     });
     limits.min()
 }

@@ -25,18 +25,18 @@ mod views;
 mod written;
 
 pub use crate::sync::{ForkMutex, ForkOnce};
-pub use aligned::{Aligned, DIRECT_ALIGN};
+pub use aligned::{AlignedBytes, DIRECT_ALIGN};
 pub use block::Block;
 pub(crate) use block::parts;
 #[doc(hidden)] // for the command line
 pub use guard::copies_are_guarded;
 pub use limit::{available_memory, default_budget};
-pub use origin::{Fingerprint, Identity, Origin, changed_at, replaced};
+pub use origin::{FileIdentity, IdentityKind, Origin, changed_at, replaced};
 pub use pages::release_memory;
 pub(crate) use pages::{block_bytes, keep_at_most, kept};
 pub use raw::{Exclusive, Recycled};
 #[cfg(target_os = "linux")]
-pub(crate) use storage::READ_AHEAD;
+pub(crate) use storage::READAHEAD;
 pub use storage::Storage;
 pub use views::FileMappings;
 

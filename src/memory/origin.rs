@@ -8,16 +8,16 @@ use crate::rules;
 
 /// What identifies the content of a file without reading it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Fingerprint {
+pub struct FileIdentity {
     /// Bytes.
     pub len: u64,
     /// What differs if the content does.
-    pub identity: Identity,
+    pub identity: IdentityKind,
 }
 
 /// What identifies the content, in addition to its length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Identity {
+pub enum IdentityKind {
     /// A local file.
     File {
         /// Modification time, nanoseconds since the epoch.
@@ -31,7 +31,7 @@ pub enum Identity {
     Memory,
 }
 
-impl Identity {
+impl IdentityKind {
     /// The number of the device that a file is on.
     pub fn device(&self) -> Option<u64> {
         if let Self::File { inode: (device, _), .. } = self { Some(*device) } else { None }
@@ -47,7 +47,7 @@ impl Identity {
     }
 }
 
-impl Fingerprint {
+impl FileIdentity {
     /// Of the file whose metadata these are.
     pub fn of(metadata: &Metadata) -> Self {
         #[cfg(unix)]
@@ -61,14 +61,14 @@ impl Fingerprint {
             let since = metadata.modified().ok().and_then(|time| time.duration_since(std::time::UNIX_EPOCH).ok());
             (since.map_or(0, |time| time.as_nanos() as i128), (0, 0))
         };
-        Self { len: metadata.len(), identity: Identity::File { modified, inode } }
+        Self { len: metadata.len(), identity: IdentityKind::File { modified, inode } }
     }
 }
 
-impl Fingerprint {
+impl FileIdentity {
     fn is_same_file(&self, other: &Self) -> bool {
         match (self.identity, other.identity) {
-            (Identity::File { inode: a, .. }, Identity::File { inode: b, .. }) => a == b,
+            (IdentityKind::File { inode: a, .. }, IdentityKind::File { inode: b, .. }) => a == b,
             _ => false,
         }
     }
@@ -82,7 +82,7 @@ pub struct Origin {
     /// The absolute path, for another process or after a change of the working directory.
     pub absolute: PathBuf,
     /// Its fingerprint at the opening.
-    pub fingerprint: Fingerprint,
+    pub fingerprint: FileIdentity,
 }
 
 impl Origin {
@@ -96,7 +96,7 @@ impl Origin {
     /// Fails if the file, still under its name, is known to end before byte `end`. Touches no page and needs no open file; a file that was renamed
     /// or removed is not searched for.
     pub fn require(&self, end: u64) -> Result<()> {
-        match std::fs::metadata(&self.absolute).map(|metadata| Fingerprint::of(&metadata)) {
+        match std::fs::metadata(&self.absolute).map(|metadata| FileIdentity::of(&metadata)) {
             Ok(now) if now.is_same_file(&self.fingerprint) && now.len < end => Err(self.truncated()),
             _ => Ok(()),
         }
@@ -104,12 +104,12 @@ impl Origin {
 
     /// Whether the file under its name is unchanged since it was opened.
     pub fn is_unchanged(&self) -> bool {
-        matches!(self.fingerprint.identity, Identity::File { .. })
-            && std::fs::metadata(&self.absolute).is_ok_and(|metadata| Fingerprint::of(&metadata) == self.fingerprint)
+        matches!(self.fingerprint.identity, IdentityKind::File { .. })
+            && std::fs::metadata(&self.absolute).is_ok_and(|metadata| FileIdentity::of(&metadata) == self.fingerprint)
     }
 
     /// Fails if the file changed.
-    pub fn check(&self, now: Fingerprint) -> Result<()> {
+    pub fn check(&self, now: FileIdentity) -> Result<()> {
         if now == self.fingerprint {
             return Ok(());
         }

@@ -18,12 +18,12 @@ const KEPT_MOST: usize = 4 << 30;
 const KEPT_SHARE: usize = 8;
 
 /// The released blocks.
-static KEPT: Pool<Pages> = Pool::new();
+static KEPT: Pool<BlockPages> = Pool::new();
 
 /// Pages of a block.
-pub(super) struct Pages(HugePages);
+pub(super) struct BlockPages(HugePages);
 
-impl Pages {
+impl BlockPages {
     /// Fresh pages, which are zeros.
     pub(super) fn fresh(len: usize) -> Option<Self> {
         HugePages::fresh(len).map(Self)
@@ -44,7 +44,7 @@ impl Pages {
     }
 }
 
-impl HasSize for Pages {
+impl HasSize for BlockPages {
     fn size(&self) -> usize {
         self.0.len()
     }
@@ -52,9 +52,9 @@ impl HasSize for Pages {
 
 /// The limit for released blocks. The limits of a container are looked up once: they hardly ever change.
 fn kept_most() -> usize {
-    static MOST: OnceNonZeroUsize = OnceNonZeroUsize::new();
+    static MAX: OnceNonZeroUsize = OnceNonZeroUsize::new();
     let most = || NonZero::new(KEPT_MOST.min(memory_limit() / KEPT_SHARE)).unwrap_or(NonZero::<usize>::MIN);
-    MOST.get_or_init(most).get()
+    MAX.get_or_init(most).get()
 }
 
 /// Gives the memory of released blocks, and staging memory of devices, back to the system; returns the number of bytes.

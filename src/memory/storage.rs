@@ -21,9 +21,9 @@ use crate::workers::Interrupt;
 
 /// The length of one readahead request: the kernel cuts longer ones to its own readahead size, which is 128 KiB or more.
 #[cfg(unix)]
-pub(crate) const READ_AHEAD: usize = 128 << 10;
+pub(crate) const READAHEAD: usize = 128 << 10;
 /// Bytes that are requested between two checks for cancellation.
-const ASKED_AT_A_TIME: usize = 4 << 20;
+const REQUESTS_AT_A_TIME: usize = 4 << 20;
 
 /// Memory with an owner.
 pub struct Storage {
@@ -194,8 +194,8 @@ impl Storage {
     /// A page fault would read around the page instead, up to the readahead size of the disk, which may be many times as much.
     pub fn prefetch(&self, start: usize, len: usize, interrupt: Interrupt<'_>) -> Result<()> {
         let end = start.saturating_add(len).min(self.len);
-        for at in (start..end).step_by(ASKED_AT_A_TIME) {
-            self.will_need(at, ASKED_AT_A_TIME.min(end - at));
+        for at in (start..end).step_by(REQUESTS_AT_A_TIME) {
+            self.will_need(at, REQUESTS_AT_A_TIME.min(end - at));
             interrupt()?;
         }
         Ok(())
@@ -206,9 +206,9 @@ impl Storage {
         #[cfg(unix)]
         if let Owner::Mapping { map, .. } = &self.owner {
             let end = start.saturating_add(len).min(self.len);
-            for at in (start..end).step_by(READ_AHEAD) {
+            for at in (start..end).step_by(READAHEAD) {
                 // This is only advice: without it, the first access reads.
-                let _ = map.advise_range(memmap2::Advice::WillNeed, at, READ_AHEAD.min(end - at));
+                let _ = map.advise_range(memmap2::Advice::WillNeed, at, READAHEAD.min(end - at));
             }
         }
         #[cfg(not(unix))]

@@ -49,8 +49,8 @@ impl FileMappings {
         while address < end {
             let holds = |mapping: &&Mapping| (mapping.start..mapping.end).contains(&address);
             let Some(mapping) = self.0.iter().find(holds) else { return false };
-            let there = mapping.offset + (address - mapping.start) as u64;
-            if (mapping.device, mapping.inode) != (device, inode) || there != offset + (address - first) as u64 {
+            let present = mapping.offset + (address - mapping.start) as u64;
+            if (mapping.device, mapping.inode) != (device, inode) || present != offset + (address - first) as u64 {
                 return false;
             }
             address = mapping.end;
@@ -76,7 +76,7 @@ impl Mapping {
 /// The device and the inode of a file, as in the list of mappings.
 #[cfg(target_os = "linux")]
 fn place(origin: &Origin) -> Option<((u32, u32), u64)> {
-    let super::Identity::File { inode: (device, inode), .. } = origin.fingerprint.identity else { return None };
+    let super::IdentityKind::File { inode: (device, inode), .. } = origin.fingerprint.identity else { return None };
     Some(((rustix::fs::major(device), rustix::fs::minor(device)), inode))
 }
 

@@ -72,8 +72,8 @@ pub fn nearest(index: &NameIndex, table: &TensorTable, name: &str, count: usize)
     found.into_iter().map(str::to_owned).collect()
 }
 
-/// For each name in `wanted`, up to `count` similar ones of `names`.
-pub fn nearest_of(names: &[String], wanted: &[String], count: usize) -> Result<Vec<Vec<String>>> {
+/// For each name in `requested`, up to `count` similar ones of `names`.
+pub fn nearest_of(names: &[String], requested: &[String], count: usize) -> Result<Vec<Vec<String>>> {
     let mut table = TensorTable::default();
     for name in names {
         // Only the names of these tensors matter.
@@ -81,7 +81,7 @@ pub fn nearest_of(names: &[String], wanted: &[String], count: usize) -> Result<V
         table.push(&TensorInfo { name, element, shape: &[], file: 0, span, view: None })?;
     }
     let index = NameIndex::new(&table).unwrap_or_default(); // without suggestions, if a name is there twice
-    Ok(wanted.iter().map(|name| nearest(&index, &table, name, count)).collect())
+    Ok(requested.iter().map(|name| nearest(&index, &table, name, count)).collect())
 }
 
 /// Up to `count` names similar to the text of a pattern before its first `*`, `?` or `[`. For a pattern these are prefixes with as many components.

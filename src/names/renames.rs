@@ -29,7 +29,7 @@ impl Pattern {
     pub fn parse(pattern: &str) -> Result<Self> {
         match pattern.split_once('=') {
             Some((from, to)) if !from.is_empty() => Self::new(from, to),
-            _ => Err(Error::Argument(format!("'{}': FROM=TO is needed", text::shown(pattern)))),
+            _ => Err(Error::Argument(format!("'{}': FROM=TO is needed", text::escape(pattern)))),
         }
     }
 
@@ -39,7 +39,7 @@ impl Pattern {
     /// Those of [`Self::parse`].
     pub fn new(from: &str, to: &str) -> Result<Self> {
         let pattern = format!("{from}={to}");
-        let wrong = |why: &str| Err(Error::Argument(format!("'{}': {why}", text::shown(&pattern))));
+        let wrong = |why: &str| Err(Error::Argument(format!("'{}': {why}", text::escape(&pattern))));
         let parts = |text: &str| text.split('*').map(str::to_owned).collect::<Vec<_>>();
         let (mut from, mut to) = (parts(from), parts(to));
         if from.len() == 1 && from[0].ends_with('.') {
@@ -93,7 +93,7 @@ impl Pattern {
 pub struct Renames {
     exact: HashMap<String, (usize, String)>,
     patterns: Vec<(usize, Pattern)>,
-    said: Vec<String>,
+    texts: Vec<String>,
 }
 
 impl Renames {
@@ -101,7 +101,7 @@ impl Renames {
     pub fn new(patterns: Vec<Pattern>) -> Self {
         let mut made = Self::default();
         for (number, pattern) in patterns.into_iter().enumerate() {
-            made.said.push(pattern.text.clone());
+            made.texts.push(pattern.text.clone());
             match pattern.exact() {
                 Some(name) => {
                     made.exact.entry(name.to_owned()).or_insert_with(|| (number, pattern.to.concat()));
@@ -127,7 +127,7 @@ impl Renames {
     /// # Errors
     /// A pattern that matches none of them.
     pub fn apply_all(&self, names: &[&str]) -> Result<Vec<Option<String>>> {
-        let mut used = vec![false; self.said.len()];
+        let mut used = vec![false; self.texts.len()];
         for name in names {
             if let Some((number, _)) = self.exact.get(*name) {
                 used[*number] = true;
@@ -143,12 +143,12 @@ impl Renames {
     }
 
     fn unused(&self, number: usize, names: &[&str]) -> Error {
-        let said = &self.said[number];
-        let from = said.split_once('=').map_or(&**said, |(from, _)| from);
+        let texts = &self.texts[number];
+        let from = texts.split_once('=').map_or(&**texts, |(from, _)| from);
         let near: Vec<String> = nearest_to_pattern(names, from, NEAR);
-        let near: Vec<String> = near.iter().map(|name| format!("'{}'", text::shown(name))).collect();
+        let near: Vec<String> = near.iter().map(|name| format!("'{}'", text::escape(name))).collect();
         let near = did_you_mean(&near);
-        Error::Argument(format!("'{}' renames no tensor: no name matches it{near}", text::shown(said)))
+        Error::Argument(format!("'{}' renames no tensor: no name matches it{near}", text::escape(texts)))
     }
 }
 
@@ -191,8 +191,8 @@ mod tests {
 
     #[test]
     fn the_name_itself_counts_before_the_longest_prefix_and_that_before_the_first_pattern() {
-        let said = ["*.x=1.*", "a.=2.", "a.b.=3.", "a.b.x=4"];
-        let patterns = said.map(|text| Pattern::parse(text).expect("a pattern")).to_vec();
+        let texts = ["*.x=1.*", "a.=2.", "a.b.=3.", "a.b.x=4"];
+        let patterns = texts.map(|text| Pattern::parse(text).expect("a pattern")).to_vec();
         let names = ["a.b.x", "a.b.y", "a.x", "c.x", "d"];
         let new = Renames::new(patterns).apply_all(&names).expect("each is used");
         let texts: Vec<&str> = new.iter().map(|name| name.as_deref().unwrap_or("-")).collect();

@@ -14,12 +14,12 @@ const MAX_DIGITS: usize = 9;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Template {
     /// The text before, between and after the stars.
-    segments: Vec<Segment>,
+    segments: Vec<TemplateSegment>,
     text: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Segment {
+enum TemplateSegment {
     Text(String),
     /// A number, with the text before and after it.
     Number(String, String),
@@ -40,7 +40,7 @@ impl Template {
     /// # Errors
     /// It is empty, has more than one `#` or too many `*`, or no text between `*` and `#`.
     pub fn parse(template: &str) -> Result<Self> {
-        let wrong = |why: &str| Err(Error::Argument(format!("'{}': {why}", text::shown(template))));
+        let wrong = |why: &str| Err(Error::Argument(format!("'{}': {why}", text::escape(template))));
         if template.is_empty() {
             return wrong("a name is needed");
         }
@@ -54,20 +54,20 @@ impl Template {
             return wrong("text is needed between * and #");
         }
         let segment = |part: &str| match part.split_once('#') {
-            Some((before, behind)) => Segment::Number(before.to_owned(), behind.to_owned()),
-            None => Segment::Text(part.to_owned()),
+            Some((before, behind)) => TemplateSegment::Number(before.to_owned(), behind.to_owned()),
+            None => TemplateSegment::Text(part.to_owned()),
         };
         Ok(Self { segments: template.split('*').map(segment).collect(), text: template.to_owned() })
     }
 
     /// A template that matches only this name, with all of its characters literal.
     pub fn exact(name: &str) -> Self {
-        Self { segments: vec![Segment::Text(name.to_owned())], text: name.to_owned() }
+        Self { segments: vec![TemplateSegment::Text(name.to_owned())], text: name.to_owned() }
     }
 
     /// Whether it has no placeholders.
     pub fn is_exact(&self) -> bool {
-        matches!(&*self.segments, [Segment::Text(_)])
+        matches!(&*self.segments, [TemplateSegment::Text(_)])
     }
 
     /// Its source text.
@@ -82,7 +82,7 @@ impl Template {
 
     /// Whether it has a `#`.
     pub fn is_numbered(&self) -> bool {
-        self.segments.iter().any(|segment| matches!(segment, Segment::Number(..)))
+        self.segments.iter().any(|segment| matches!(segment, TemplateSegment::Number(..)))
     }
 
     /// What its placeholders match in this name, if it matches; `captures` is reused memory for the result. Each star matches as little as possible,
@@ -123,8 +123,8 @@ impl Template {
         let mut name = String::with_capacity(self.text.len() + stars.iter().map(|star| star.len()).sum::<usize>());
         for (at, segment) in self.segments.iter().enumerate() {
             match segment {
-                Segment::Text(text) => name.push_str(text),
-                Segment::Number(before, behind) => {
+                TemplateSegment::Text(text) => name.push_str(text),
+                TemplateSegment::Number(before, behind) => {
                     let _ = write!(name, "{before}{number}{behind}"); // a String takes everything
                 }
             }
@@ -134,7 +134,7 @@ impl Template {
     }
 }
 
-impl Segment {
+impl TemplateSegment {
     /// The rest of a text that begins with it.
     fn begins<'a>(&self, text: &'a str, number: &mut Option<u32>) -> Option<&'a str> {
         match self {

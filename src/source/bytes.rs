@@ -4,9 +4,9 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::{Part, Source};
+use super::{ReadRange, Source};
 use crate::error::Result;
-use crate::memory::{Fingerprint, Identity, Origin};
+use crate::memory::{FileIdentity, IdentityKind, Origin};
 use crate::workers::Interrupt;
 
 /// Bytes in memory, with a name for messages. Tensors are copies of them.
@@ -19,7 +19,7 @@ impl InMemory {
     /// These bytes, with this name.
     pub fn new(name: impl Into<PathBuf>, bytes: Vec<u8>) -> Self {
         let name = name.into();
-        let fingerprint = Fingerprint { len: bytes.len() as u64, identity: Identity::Memory };
+        let fingerprint = FileIdentity { len: bytes.len() as u64, identity: IdentityKind::Memory };
         Self { origin: Arc::new(Origin { absolute: name.clone(), path: name, fingerprint }), bytes }
     }
 }
@@ -35,7 +35,7 @@ impl Source for InMemory {
         &self.origin
     }
 
-    fn read(&self, parts: &mut [Part<'_>], _: Interrupt<'_>) -> Result<()> {
+    fn read(&self, parts: &mut [ReadRange<'_>], _: Interrupt<'_>) -> Result<()> {
         for part in parts {
             let rest = usize::try_from(part.offset).ok().and_then(|start| self.bytes.get(start..));
             let found = rest.and_then(|rest| rest.get(..part.bytes.len()));

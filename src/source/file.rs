@@ -10,9 +10,9 @@ use once_cell::race::OnceBox;
 
 #[cfg(target_os = "linux")]
 use super::{Filesystem, direct, page_cache};
-use super::{Part, Source, no_memory};
+use super::{ReadRange, Source, no_memory};
 use crate::error::{Diagnostic, Error, Result};
-use crate::memory::{Fingerprint, Origin, Storage, replaced};
+use crate::memory::{FileIdentity, Origin, Storage, replaced};
 use crate::rules;
 use crate::workers::{Interrupt, now_and_then};
 
@@ -59,7 +59,7 @@ impl LocalFile {
         let metadata = file.metadata().map_err(failed)?;
         check_kind(path, &metadata)?;
         let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
-        let origin = Origin { path: name.to_path_buf(), absolute, fingerprint: Fingerprint::of(&metadata) };
+        let origin = Origin { path: name.to_path_buf(), absolute, fingerprint: FileIdentity::of(&metadata) };
         Ok(Self { origin: Arc::new(origin), file: Some(file), mapping: OnceBox::new() })
     }
 
@@ -81,7 +81,7 @@ impl LocalFile {
 
     /// Fails if the path led to another file when it was opened.
     fn check_replaced(&self, now: &Metadata) -> Result<()> {
-        if Fingerprint::of(now) == self.origin.fingerprint { Ok(()) } else { Err(replaced(self.path())) }
+        if FileIdentity::of(now) == self.origin.fingerprint { Ok(()) } else { Err(replaced(self.path())) }
     }
 
     /// Fills `bytes` from `offset` on, with as many calls of `read` as necessary: each may be short. A file that ends before that was truncated
@@ -102,7 +102,7 @@ impl LocalFile {
         Ok(())
     }
 
-    fn read_from(&self, file: &File, parts: &mut [Part<'_>], interrupt: Interrupt<'_>) -> Result<()> {
+    fn read_from(&self, file: &File, parts: &mut [ReadRange<'_>], interrupt: Interrupt<'_>) -> Result<()> {
         let interrupt = now_and_then(interrupt);
         let read = |offset, bytes: &mut [u8]| pread(file, offset, bytes);
         let mut joined = Vec::new();
@@ -133,7 +133,7 @@ impl LocalFile {
     }
 
     /// Fills a part from the mapping.
-    fn copy_written(&self, part: &mut Part<'_>, interrupt: Interrupt<'_>) -> Result<()> {
+    fn copy_written(&self, part: &mut ReadRange<'_>, interrupt: Interrupt<'_>) -> Result<()> {
         let mapping = self.mapping().map_err(|reason| Error::Argument(reason.to_owned()))?;
         let (mut start, rest) = (part.offset as usize, mapping.len() as u64 - part.offset.min(mapping.len() as u64));
         if (part.bytes.len() as u64) > rest {
@@ -149,10 +149,10 @@ impl LocalFile {
 
     /// Whether the file and its mapping differ: this detects writes if the system does not report them.
     fn differs_from(&self, mapping: &Storage, interrupt: Interrupt<'_>) -> Result<bool> {
-        let mut room = [vec![0; READ_AT_A_TIME], vec![0; READ_AT_A_TIME]];
+        let mut buffer = [vec![0; READ_AT_A_TIME], vec![0; READ_AT_A_TIME]];
         for start in (0..mapping.len()).step_by(READ_AT_A_TIME) {
             let len = READ_AT_A_TIME.min(mapping.len() - start);
-            let [read, mapped] = room.each_mut().map(|bytes| &mut bytes[..len]);
+            let [read, mapped] = buffer.each_mut().map(|bytes| &mut bytes[..len]);
             self.with_file(|file| self.fill(|at, bytes| pread(file, at, bytes), start as u64, read))?;
             mapping.copy_runs(std::iter::once((start, len)), mapped)?;
             if read != mapped {
@@ -186,14 +186,14 @@ impl Source for LocalFile {
     }
 
     /// What was written to the mapping is read there, so that all readers of the file in this process see the same content.
-    fn read(&self, parts: &mut [Part<'_>], interrupt: Interrupt<'_>) -> Result<()> {
-        let end = |part: &Part<'_>| part.offset.saturating_add(part.bytes.len() as u64);
+    fn read(&self, parts: &mut [ReadRange<'_>], interrupt: Interrupt<'_>) -> Result<()> {
+        let end = |part: &ReadRange<'_>| part.offset.saturating_add(part.bytes.len() as u64);
         let reach = parts.iter().map(|part| part.offset).min().unwrap_or_default()
             ..parts.iter().map(end).max().unwrap_or_default();
         let len = reach.end.saturating_sub(reach.start);
         // One check for neighbours, which may be thousands.
         let near = len <= NEAR;
-        let is_written = |part: &Part<'_>| self.is_written(part.offset, part.bytes.len() as u64);
+        let is_written = |part: &ReadRange<'_>| self.is_written(part.offset, part.bytes.len() as u64);
         let any = if near { self.is_written(reach.start, len) } else { parts.iter().any(is_written) };
         if !any {
             return self.with_file(|file| self.read_from(file, parts, interrupt));
@@ -214,10 +214,10 @@ impl Source for LocalFile {
             return self.check_replaced(&metadata.map_err(|source| Error::io(self.path(), "open again", source))?);
         };
         let metadata = file.metadata().map_err(|source| Error::io(self.path(), "read the size", source))?;
-        self.origin.check(Fingerprint::of(&metadata))
+        self.origin.check(FileIdentity::of(&metadata))
     }
 
-    fn read_ahead(&self, offset: u64, len: u64) {
+    fn readahead(&self, offset: u64, len: u64) {
         let end = offset.saturating_add(len).min(self.len());
         // Checks a mapped file without opening it again.
         if let (None, Some(Ok(mapping))) = (&self.file, self.mapping.get()) {
@@ -325,7 +325,7 @@ fn check_kind(path: &Path, metadata: &Metadata) -> Result<()> {
 }
 
 /// How many of the parts are coalesced, the first and its small neighbours, and their bytes.
-fn neighbours(parts: &[Part<'_>]) -> (usize, usize) {
+fn neighbours(parts: &[ReadRange<'_>]) -> (usize, usize) {
     let Some((first, rest)) = parts.split_first() else { return (0, 0) };
     let (mut count, mut len) = (1, first.bytes.len());
     if len <= SMALL {
@@ -366,13 +366,13 @@ mod tests {
         let file = LocalFile::open(&path).expect("opened");
         for share in [1, 2, 3, 10_000] {
             let calls = Cell::new(0);
-            let short = |offset: u64, room: &mut [u8]| {
+            let short = |offset: u64, buffer: &mut [u8]| {
                 calls.set(calls.get() + 1);
                 if calls.get() % 3 == 0 {
                     return Err(io::ErrorKind::Interrupted.into());
                 }
-                let len = (room.len() / share).max(1);
-                room[..len].copy_from_slice(&bytes[offset as usize..][..len]);
+                let len = (buffer.len() / share).max(1);
+                buffer[..len].copy_from_slice(&bytes[offset as usize..][..len]);
                 Ok(len)
             };
             let mut found = vec![0; 9000];
@@ -381,11 +381,11 @@ mod tests {
         }
         let nothing = |_: u64, _: &mut [u8]| Ok(0);
         assert!(matches!(file.fill(nothing, 0, &mut [0; 5]), Err(Error::FileChanged(_))));
-        let broken = |offset: u64, room: &mut [u8]| {
-            if offset >= 600 { Err(io::Error::other("the disk is broken")) } else { Ok(room.len().min(100)) }
+        let broken = |offset: u64, buffer: &mut [u8]| {
+            if offset >= 600 { Err(io::Error::other("the disk is broken")) } else { Ok(buffer.len().min(100)) }
         };
-        let told = file.fill(broken, 500, &mut [0; 300]).expect_err("broken").to_string();
-        assert!(told.contains("read 200 bytes at 600") && told.contains("the disk is broken"), "{told}");
+        let message = file.fill(broken, 500, &mut [0; 300]).expect_err("broken").to_string();
+        assert!(message.contains("read 200 bytes at 600") && message.contains("the disk is broken"), "{message}");
     }
 
     #[test]
@@ -394,31 +394,31 @@ mod tests {
         let path = folder.path().join("file");
         std::fs::write(&path, vec![1; 300_000]).expect("written");
         let file = LocalFile::open(&path).expect("opened");
-        let go_on = || Ok(());
+        let cancel = || Ok(());
         let read = |offset: u64, len: usize| {
             let (mut first, mut second) = (vec![0; len], vec![0; 10]);
-            let mut parts = [Part { offset, bytes: &mut first }, Part { offset: 0, bytes: &mut second }];
-            file.read(&mut parts, &go_on).expect("read");
+            let mut parts = [ReadRange { offset, bytes: &mut first }, ReadRange { offset: 0, bytes: &mut second }];
+            file.read(&mut parts, &cancel).expect("read");
             assert_eq!(second, [1; 10]);
             first
         };
-        assert!(!file.is_written(0, 300_000) && !file.any_written(&go_on).expect("known"), "nothing is mapped");
+        assert!(!file.is_written(0, 300_000) && !file.any_written(&cancel).expect("known"), "nothing is mapped");
         let mapping = file.mapping().expect("mapped").clone();
         assert!(!file.is_written(0, 300_000), "its address was not handed out");
         let start = mapping.as_ptr();
         #[cfg(target_os = "linux")]
-        assert!(!file.is_written(0, 300_000) && !file.any_written(&go_on).expect("known"), "nothing was written");
-        assert!(!file.differs_from(&mapping, &go_on).expect("compared"));
+        assert!(!file.is_written(0, 300_000) && !file.any_written(&cancel).expect("known"), "nothing was written");
+        assert!(!file.differs_from(&mapping, &cancel).expect("compared"));
         // SAFETY: the byte is in the private mapping, which no other code uses.
         unsafe { start.add(200_000).write(7) };
-        assert!(file.is_written(199_999, 2) && file.any_written(&go_on).unwrap_or(true));
+        assert!(file.is_written(199_999, 2) && file.any_written(&cancel).unwrap_or(true));
         #[cfg(target_os = "linux")]
         assert!(!file.is_written(0, 100_000), "those pages are the file's");
-        assert!(file.differs_from(&mapping, &go_on).expect("compared"));
+        assert!(file.differs_from(&mapping, &cancel).expect("compared"));
         assert_eq!(read(199_999, 3), [1, 7, 1]);
         assert_eq!(read(0, 300_000).iter().map(|&byte| u64::from(byte)).sum::<u64>(), 300_006);
         assert_eq!(std::fs::read(&path).expect("read"), vec![1; 300_000]);
-        let beyond = &mut [Part { offset: 299_999, bytes: &mut [0; 2] }];
-        assert!(matches!(file.read(beyond, &go_on), Err(Error::FileChanged(_))));
+        let beyond = &mut [ReadRange { offset: 299_999, bytes: &mut [0; 2] }];
+        assert!(matches!(file.read(beyond, &cancel), Err(Error::FileChanged(_))));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Part, Source};
+use super::{ReadRange, Source};
 use crate::budget;
 use crate::error::Result;
 use crate::memory::Origin;
@@ -37,11 +37,11 @@ impl Source for Loaded<'_> {
         self.bytes.get(from..from.checked_add(budget::saturating_usize(len))?)
     }
 
-    fn read(&self, parts: &mut [Part<'_>], interrupt: Interrupt<'_>) -> Result<()> {
+    fn read(&self, parts: &mut [ReadRange<'_>], interrupt: Interrupt<'_>) -> Result<()> {
         for part in parts {
             match self.in_memory(part.offset, part.bytes.len() as u64) {
-                Some(there) => part.bytes.copy_from_slice(there),
-                None => self.file.read(&mut [Part { offset: part.offset, bytes: &mut *part.bytes }], interrupt)?,
+                Some(present) => part.bytes.copy_from_slice(present),
+                None => self.file.read(&mut [ReadRange { offset: part.offset, bytes: &mut *part.bytes }], interrupt)?,
             }
         }
         Ok(())

@@ -36,7 +36,7 @@ const READ_AT_A_TIME: usize = 4 << 20;
 
 /// A requested range of bytes: its offset, and its destination.
 #[derive(Debug)]
-pub struct Part<'a> {
+pub struct ReadRange<'a> {
     /// The first byte in the source.
     pub offset: u64,
     /// The destination, which also determines the length.
@@ -78,11 +78,11 @@ pub trait Source: Send + Sync + fmt::Debug {
 
     /// Fills all parts. They are one request, so that a source may coalesce neighbours, or fetch all of them concurrently. It works best with parts
     /// in the order of their offsets. After an error, the content of the parts is unspecified.
-    fn read(&self, parts: &mut [Part<'_>], interrupt: Interrupt<'_>) -> Result<()>;
+    fn read(&self, parts: &mut [ReadRange<'_>], interrupt: Interrupt<'_>) -> Result<()>;
 
     /// Fills all parts, without a use for the bytes between them, such as the headers of the members of an archive. A source that reads across gaps
     /// to save requests then reads only small ones.
-    fn read_apart(&self, parts: &mut [Part<'_>], interrupt: Interrupt<'_>) -> Result<()> {
+    fn read_materialized(&self, parts: &mut [ReadRange<'_>], interrupt: Interrupt<'_>) -> Result<()> {
         self.read(parts, interrupt)
     }
 
@@ -108,7 +108,7 @@ pub trait Source: Send + Sync + fmt::Debug {
     }
 
     /// Announces that `len` bytes from `offset` on will be read soon. Does not wait for them.
-    fn read_ahead(&self, offset: u64, len: u64) {
+    fn readahead(&self, offset: u64, len: u64) {
         let _ = (offset, len);
     }
 
@@ -191,8 +191,8 @@ impl dyn Source + '_ {
         self.check_unchanged()?;
         let most = READ_AT_A_TIME.next_multiple_of(unit);
         let parts = block.as_mut_slice().chunks_mut(most).enumerate().collect();
-        WORKERS.each(parts, interrupt, |(number, bytes), go_on| {
-            self.read(&mut [Part { offset: span.start() + (number * most) as u64, bytes }], go_on)?;
+        WORKERS.each(parts, interrupt, |(number, bytes), cancel| {
+            self.read(&mut [ReadRange { offset: span.start() + (number * most) as u64, bytes }], cancel)?;
             change(bytes);
             Ok(())
         })?;

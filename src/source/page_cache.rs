@@ -3,7 +3,7 @@
 use std::fs::File;
 
 use super::Filesystem;
-use crate::memory::READ_AHEAD;
+use crate::memory::READAHEAD;
 
 /// The unit of the page cache.
 const PAGE: u64 = 4096;
@@ -12,8 +12,8 @@ const SYS_CACHESTAT: libc::c_long = 451;
 
 /// Starts reading bytes into the page cache, and does not wait for them.
 pub(super) fn will_need(file: &File, range: std::ops::Range<u64>) {
-    for at in range.clone().step_by(READ_AHEAD) {
-        advise(file, at, (range.end - at).min(READ_AHEAD as u64), libc::POSIX_FADV_WILLNEED);
+    for at in range.clone().step_by(READAHEAD) {
+        advise(file, at, (range.end - at).min(READAHEAD as u64), libc::POSIX_FADV_WILLNEED);
     }
 }
 

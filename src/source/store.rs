@@ -12,7 +12,7 @@ use crate::workers::Interrupt;
 
 /// The content of a remote folder.
 #[derive(Debug)]
-pub struct Listing {
+pub struct FolderObjects {
     /// Its URL. If the requested one may change its meaning, this one is pinned.
     pub folder: PathBuf,
     /// The names of the files in it. They come from the server, and may lead anywhere.
@@ -51,7 +51,7 @@ pub type SentPart = (usize, String);
 /// A file that is being uploaded. Readers do not see it before it is complete, and dropping it earlier leaves nothing behind.
 ///
 /// One that may exist already ([`IfExists::Same`]) is compared in [`Self::flush`].
-pub trait Upload: Send + Sync + fmt::Debug {
+pub trait StoreUpload: Send + Sync + fmt::Debug {
     /// Takes bytes from `offset` on, from any thread and in any order, each byte once. Waits while too many are in flight.
     ///
     /// # Errors
@@ -65,7 +65,7 @@ pub trait Upload: Send + Sync + fmt::Debug {
     fn flush(&self, interrupt: Interrupt<'_>) -> Result<()>;
 
     /// Whether the file existed with these bytes when they were flushed, so that none were sent.
-    fn stands(&self) -> bool {
+    fn is_kept(&self) -> bool {
         false
     }
 
@@ -104,18 +104,18 @@ pub trait Upload: Send + Sync + fmt::Debug {
 }
 
 /// Opens files by URL.
-pub trait Store: Send + Sync + fmt::Debug {
+pub trait ObjectStore: Send + Sync + fmt::Debug {
     /// The files directly below a URL; `None` if the server does not list folders.
     ///
     /// # Errors
     /// The URL does not exist, or the server refuses or cannot be reached.
-    fn list(&self, folder: &Path, interrupt: Interrupt<'_>) -> Result<Option<Listing>>;
+    fn list(&self, folder: &Path, interrupt: Interrupt<'_>) -> Result<Option<FolderObjects>>;
 
     /// All files below a URL, including those in subfolders, by their relative paths; `None` if the server does not list folders.
     ///
     /// # Errors
     /// The URL does not exist, or the server refuses or cannot be reached.
-    fn list_below(&self, folder: &Path, interrupt: Interrupt<'_>) -> Result<Option<Listing>>;
+    fn list_below(&self, folder: &Path, interrupt: Interrupt<'_>) -> Result<Option<FolderObjects>>;
 
     /// Opens files, and fetches the first bytes of all of them concurrently, together with their size and identity.
     fn open(&self, urls: &[PathBuf], interrupt: Interrupt<'_>) -> Vec<Result<Arc<dyn Source>>>;
@@ -131,7 +131,7 @@ pub trait Store: Send + Sync + fmt::Debug {
         holes: &[Range<u64>],
         if_exists: IfExists,
         interrupt: Interrupt<'_>,
-    ) -> Result<Box<dyn Upload>> {
+    ) -> Result<Box<dyn StoreUpload>> {
         let _ = (len, holes, if_exists, interrupt);
         Err(not_written(url))
     }
@@ -140,7 +140,7 @@ pub trait Store: Send + Sync + fmt::Debug {
     ///
     /// # Errors
     /// Nothing can be written there.
-    fn join(&self, url: &Path, len: u64, shared: (u64, &str)) -> Result<Box<dyn Upload>> {
+    fn join(&self, url: &Path, len: u64, shared: (u64, &str)) -> Result<Box<dyn StoreUpload>> {
         let _ = (len, shared);
         Err(not_written(url))
     }
@@ -163,16 +163,16 @@ pub fn not_written(url: &Path) -> Error {
     ))
 }
 
-static STORE: OnceLock<Arc<dyn Store>> = OnceLock::new();
+static STORE: OnceLock<Arc<dyn ObjectStore>> = OnceLock::new();
 
 /// Sets the default store of this process; the first call wins.
-pub fn set_store(store: Arc<dyn Store>) {
+pub fn set_store(store: Arc<dyn ObjectStore>) {
     let _ = STORE.set(store);
     error::urls_are_opened();
 }
 
 /// The store of this process.
-pub fn store() -> Option<&'static Arc<dyn Store>> {
+pub fn store() -> Option<&'static Arc<dyn ObjectStore>> {
     STORE.get()
 }
 

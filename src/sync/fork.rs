@@ -11,11 +11,11 @@ use crate::sync::{AtomicPtr, Mutex, MutexGuard, const_fn, process};
 ///
 /// That thread does not exist in the child, so an ordinary mutex would stay locked there. It must not be held while waiting for anything.
 pub struct ForkMutex<T> {
-    current: AtomicPtr<Owned<T>>,
+    current: AtomicPtr<ProcessValue<T>>,
 }
 
 /// The value of one process.
-struct Owned<T> {
+struct ProcessValue<T> {
     process: u32,
     value: Mutex<T>,
 }
@@ -43,7 +43,7 @@ impl<T: Default> ForkMutex<T> {
             if let Some(owned) = owned.filter(|owned| owned.process == process) {
                 return owned.value.lock().unwrap_or_else(PoisonError::into_inner);
             }
-            let own = Box::into_raw(Box::new(Owned { process, value: Mutex::new(T::default()) }));
+            let own = Box::into_raw(Box::new(ProcessValue { process, value: Mutex::new(T::default()) }));
             // SAFETY: made above, and freed below or with `self`.
             let mut value = unsafe { &*own }.value.lock().unwrap_or_else(PoisonError::into_inner);
             if self.current.compare_exchange(current, own, Ordering::AcqRel, Ordering::Acquire).is_ok() {

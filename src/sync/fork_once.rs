@@ -6,9 +6,9 @@ use super::ForkMutex;
 ///
 /// A child neither uses nor drops the value of its parent. A drop could wait for locks of threads that do not exist in the child, and could
 /// unregister the parent's sockets from its poll.
-pub struct ForkOnce<T>(ForkMutex<Option<Owned<T>>>);
+pub struct ForkOnce<T>(ForkMutex<Option<ProcessOnce<T>>>);
 
-struct Owned<T> {
+struct ProcessOnce<T> {
     process: u32,
     value: Option<T>,
 }
@@ -32,7 +32,7 @@ impl<T: Clone> ForkOnce<T> {
             return Ok(value.clone());
         }
         let value = make()?;
-        *owned = Some(Owned { process, value: Some(value.clone()) });
+        *owned = Some(ProcessOnce { process, value: Some(value.clone()) });
         Ok(value)
     }
 
@@ -42,7 +42,7 @@ impl<T: Clone> ForkOnce<T> {
     }
 }
 
-impl<T> Drop for Owned<T> {
+impl<T> Drop for ProcessOnce<T> {
     fn drop(&mut self) {
         if self.process != std::process::id() {
             std::mem::forget(self.value.take());

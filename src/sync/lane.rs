@@ -12,14 +12,14 @@ use crate::sync::{Arc, Condvar, Mutex, MutexGuard, process, spawn};
 const KEPT: Duration = Duration::from_secs(1);
 
 /// The work of the threads that help with a call, each once. It does not unwind.
-type Work = &'static (dyn Fn() + Sync);
+type LaneWork = &'static (dyn Fn() + Sync);
 
 /// Threads of one process.
 #[derive(Clone)]
-pub(crate) struct Lane(Arc<Shared>);
+pub(crate) struct ThreadLane(Arc<LaneShared>);
 
-struct Shared {
-    state: Mutex<State>,
+struct LaneShared {
+    state: Mutex<LaneState>,
     /// Wakes idle threads: there is work, or they must end.
     called: Condvar,
     /// Wakes callers that wait for helpers of a call, or for threads to end.
@@ -27,9 +27,9 @@ struct Shared {
 }
 
 #[derive(Default)]
-struct State {
+struct LaneState {
     /// Those in flight, the oldest first.
-    calls: Vec<Call>,
+    calls: Vec<LaneCall>,
     /// The number of calls so far.
     number: u64,
     /// Threads; idle ones; and how many must end once they are idle.
@@ -38,27 +38,31 @@ struct State {
     leaving: usize,
 }
 
-struct Call {
+struct LaneCall {
     number: u64,
-    work: Work,
+    work: LaneWork,
     /// How many more threads are wanted, and how many help.
-    wanted: usize,
+    requested: usize,
     helping: usize,
 }
 
 /// The threads that help with one call. Dropping it waits until none does.
 pub(crate) struct Helpers<'a> {
-    shared: &'a Shared,
+    shared: &'a LaneShared,
     number: u64,
     process: u32,
     /// The number of threads that were available at once.
     pub(crate) ready: usize,
 }
 
-impl Lane {
+impl ThreadLane {
     /// Without threads yet.
     pub(crate) fn new() -> Self {
-        Self(Arc::new(Shared { state: Mutex::new(State::default()), called: Condvar::new(), changed: Condvar::new() }))
+        Self(Arc::new(LaneShared {
+            state: Mutex::new(LaneState::default()),
+            called: Condvar::new(),
+            changed: Condvar::new(),
+        }))
     }
 
     /// Runs `work` on up to `helpers` threads, and `meanwhile` on this one; all have finished when it returns. If too few threads are idle, it makes
@@ -73,21 +77,21 @@ impl Lane {
         // SAFETY: only the lifetime changes. A thread gets `work` while the call wants helpers, and is counted under the same lock until it has
         // finished. `Helpers` is dropped here, even if `meanwhile` unwinds. Its drop wants no more helpers, and waits until none is counted. A
         // forked child does not wait, and has none of the threads.
-        let work = unsafe { mem::transmute::<&(dyn Fn() + Sync), Work>(work) };
+        let work = unsafe { mem::transmute::<&(dyn Fn() + Sync), LaneWork>(work) };
         let helpers = self.helpers(work, helpers, most);
         meanwhile(&helpers)
     }
 
-    fn helpers(&self, work: Work, helpers: usize, most: usize) -> Helpers<'_> {
+    fn helpers(&self, work: LaneWork, helpers: usize, most: usize) -> Helpers<'_> {
         let shared = &*self.0;
         let mut state = shared.state();
         state.number += 1;
         let number = state.number;
-        let promised = state.calls.iter().map(|call| call.wanted).sum();
+        let promised = state.calls.iter().map(|call| call.requested).sum();
         let free = state.idle.saturating_sub(promised).min(helpers);
         let new = (helpers - free).min(most.saturating_sub(state.threads));
         state.threads += new;
-        state.calls.push(Call { number, work, wanted: helpers - new, helping: new });
+        state.calls.push(LaneCall { number, work, requested: helpers - new, helping: new });
         let threads = state.threads;
         drop(state);
         shared.wake(free);
@@ -117,8 +121,8 @@ impl Lane {
     }
 }
 
-impl Shared {
-    fn state(&self) -> MutexGuard<'_, State> {
+impl LaneShared {
+    fn state(&self) -> MutexGuard<'_, LaneState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -127,7 +131,7 @@ impl Shared {
         (0..threads.min(2)).for_each(|_| self.called.notify_one());
     }
 
-    fn run(&self, mut number: u64, mut work: Work) {
+    fn run(&self, mut number: u64, mut work: LaneWork) {
         loop {
             // A panic of a helper cannot be reported, and the caller must not mistake unfinished work for finished.
             catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| std::process::abort());
@@ -139,17 +143,17 @@ impl Shared {
     }
 
     /// Ends this thread's part in a call, and waits for another one; `None` if the thread must end.
-    fn next(&self, number: u64) -> Option<(u64, Work)> {
+    fn next(&self, number: u64) -> Option<(u64, LaneWork)> {
         let mut state = self.state();
         if state.left(number) {
             self.changed.notify_all();
         }
         let mut has_waited = false;
         loop {
-            if let Some(call) = state.calls.iter_mut().find(|call| call.wanted > 0) {
-                call.wanted -= 1;
+            if let Some(call) = state.calls.iter_mut().find(|call| call.requested > 0) {
+                call.requested -= 1;
                 call.helping += 1;
-                let (next, others) = ((call.number, call.work), call.wanted);
+                let (next, others) = ((call.number, call.work), call.requested);
                 let (idle, leaving) = (state.idle, state.leaving);
                 drop(state);
                 self.wake(others.min(idle));
@@ -172,15 +176,15 @@ impl Shared {
     }
 }
 
-impl State {
-    fn call(&mut self, number: u64) -> Option<&mut Call> {
+impl LaneState {
+    fn call(&mut self, number: u64) -> Option<&mut LaneCall> {
         self.calls.iter_mut().find(|call| call.number == number)
     }
 
     /// Removes a thread from a call without work left; whether it was the last one.
     fn left(&mut self, number: u64) -> bool {
         self.call(number).is_some_and(|call| {
-            call.wanted = 0;
+            call.requested = 0;
             call.helping -= 1;
             call.helping == 0
         })
@@ -198,7 +202,7 @@ impl Helpers<'_> {
         if self.are_here()
             && let Some(call) = self.shared.state().call(self.number)
         {
-            call.wanted = 0;
+            call.requested = 0;
         }
     }
 
@@ -207,7 +211,8 @@ impl Helpers<'_> {
         if !self.are_here() {
             return true;
         }
-        let is_over = |state: &mut State| state.call(self.number).is_none_or(|call| call.wanted + call.helping == 0);
+        let is_over =
+            |state: &mut LaneState| state.call(self.number).is_none_or(|call| call.requested + call.helping == 0);
         let mut state = self.shared.state();
         if !is_over(&mut state) {
             state = self.shared.changed.wait_timeout(state, time).unwrap_or_else(PoisonError::into_inner).0;

@@ -15,7 +15,7 @@ pub(crate) use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 pub use fork::ForkMutex;
 pub use fork_once::ForkOnce;
-pub(crate) use lane::Lane;
+pub(crate) use lane::ThreadLane;
 
 /// Starts a thread.
 pub(crate) fn spawn(name: String, work: impl FnOnce() + Send + 'static) -> io::Result<()> {

@@ -1,18 +1,18 @@
 //! How far the strides of a tensor reach.
 
 /// A dimension or a stride: unsigned in files, signed in memory.
-pub trait Steps: Copy {
+pub trait StepOf: Copy {
     /// The magnitude, and whether the number is negative.
     fn magnitude(self) -> (u64, bool);
 }
 
-impl Steps for u64 {
+impl StepOf for u64 {
     fn magnitude(self) -> (u64, bool) {
         (self, false)
     }
 }
 
-impl Steps for i64 {
+impl StepOf for i64 {
     fn magnitude(self) -> (u64, bool) {
         (self.unsigned_abs(), self < 0)
     }
@@ -20,7 +20,7 @@ impl Steps for i64 {
 
 /// The range from the lowest element that strides reach to the highest, both included.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Extent {
+pub struct StrideExtent {
     /// The length before the first element, where all strides start.
     pub before: u64,
     /// Its length: zero for a tensor without elements.
@@ -28,9 +28,9 @@ pub struct Extent {
 }
 
 /// The extent of a tensor, in the unit of its strides; `None` if it cannot be counted, or if a dimension is negative.
-pub fn extent<N: Steps>(shape: &[N], strides: &[N]) -> Option<Extent> {
+pub fn extent<N: StepOf>(shape: &[N], strides: &[N]) -> Option<StrideExtent> {
     if shape.iter().any(|dim| dim.magnitude() == (0, false)) {
-        return Some(Extent::default());
+        return Some(StrideExtent::default());
     }
     let (mut before, mut after) = (0u64, 0u64);
     for (dim, stride) in shape.iter().zip(strides) {
@@ -38,10 +38,10 @@ pub fn extent<N: Steps>(shape: &[N], strides: &[N]) -> Option<Extent> {
         let side = if backwards { &mut before } else { &mut after };
         *side = side.checked_add((dim - 1).checked_mul(stride)?)?;
     }
-    Some(Extent { before, len: before.checked_add(after)?.checked_add(1)? })
+    Some(StrideExtent { before, len: before.checked_add(after)?.checked_add(1)? })
 }
 
-impl Extent {
+impl StrideExtent {
     /// In bytes, for elements of `item` bytes; `None` if that exceeds an address space.
     pub fn bytes(self, item: u64) -> Option<Self> {
         let len = self.len.checked_mul(item).filter(|len| i64::try_from(*len).is_ok())?;
@@ -70,11 +70,11 @@ mod tests {
             let (shape, strides): (Vec<i64>, Vec<i64>) = axes.iter().copied().unzip();
             let places = places(&axes);
             let expected = match (places.iter().min(), places.iter().max()) {
-                (Some(first), Some(last)) => Extent { before: -first as u64, len: (last - first + 1) as u64 },
-                _ => Extent::default(),
+                (Some(first), Some(last)) => StrideExtent { before: -first as u64, len: (last - first + 1) as u64 },
+                _ => StrideExtent::default(),
             };
             prop_assert_eq!(extent(&shape, &strides), Some(expected));
-            let bytes = Extent { before: expected.before * item, len: expected.len * item };
+            let bytes = StrideExtent { before: expected.before * item, len: expected.len * item };
             prop_assert_eq!(expected.bytes(item), Some(bytes));
             if strides.iter().all(|stride| *stride >= 0) {
                 let unsigned = |numbers: &[i64]| numbers.iter().map(|number| *number as u64).collect::<Vec<_>>();
@@ -85,15 +85,15 @@ mod tests {
 
     #[test]
     fn what_cannot_be_counted_has_no_extent() {
-        assert_eq!(extent(&[u64::MAX], &[1]), Some(Extent { before: 0, len: u64::MAX }));
+        assert_eq!(extent(&[u64::MAX], &[1]), Some(StrideExtent { before: 0, len: u64::MAX }));
         assert_eq!(extent(&[u64::MAX, 2], &[1, 1]), None);
         assert_eq!(extent(&[1 << 33, 1 << 33], &[1u64 << 33, 1 << 33]), None);
         assert_eq!(extent(&[3], &[i64::MIN]), None);
-        assert_eq!(extent(&[2], &[i64::MIN]), Some(Extent { before: 1 << 63, len: (1 << 63) + 1 }));
+        assert_eq!(extent(&[2], &[i64::MIN]), Some(StrideExtent { before: 1 << 63, len: (1 << 63) + 1 }));
         assert_eq!(extent(&[-1i64, 2], &[1, 1]), None);
-        assert_eq!(extent(&[1, 0, u64::MAX], &[9, 9, u64::MAX]), Some(Extent::default()));
-        assert_eq!(extent(&[1, 1], &[u64::MAX, u64::MAX]), Some(Extent { before: 0, len: 1 }));
-        assert_eq!(Extent { before: 1, len: 1 << 62 }.bytes(2), None);
-        assert_eq!(Extent { before: 1, len: 1 << 62 }.bytes(1), Some(Extent { before: 1, len: 1 << 62 }));
+        assert_eq!(extent(&[1, 0, u64::MAX], &[9, 9, u64::MAX]), Some(StrideExtent::default()));
+        assert_eq!(extent(&[1, 1], &[u64::MAX, u64::MAX]), Some(StrideExtent { before: 0, len: 1 }));
+        assert_eq!(StrideExtent { before: 1, len: 1 << 62 }.bytes(2), None);
+        assert_eq!(StrideExtent { before: 1, len: 1 << 62 }.bytes(1), Some(StrideExtent { before: 1, len: 1 << 62 }));
     }
 }

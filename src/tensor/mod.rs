@@ -8,8 +8,8 @@ mod table;
 mod torch_dtype;
 
 pub use element::{Element, NoArray};
-pub use extent::{Extent, extent};
-pub use region::{AxisRanges, Move, Region, RegionBytes, axis_ranges, region_shape};
+pub use extent::{StrideExtent, extent};
+pub use region::{AxisRanges, Region, RegionBytes, RegionCopy, axis_ranges, region_shape};
 pub(crate) use region::{coalesced, covered, overlap, select, whole_axes};
 pub(crate) use strided::{StridedAxis, StridedSteps};
 pub use table::TensorTable;

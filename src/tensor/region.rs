@@ -104,7 +104,7 @@ fn total(ranges: &[Range<u64>]) -> u64 {
 
 /// Rows of bytes that are copied from one place to another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Move {
+pub struct RegionCopy {
     /// The offset of the first row in the source.
     pub from: u64,
     /// The distance of rows in the source, in bytes.
@@ -119,7 +119,7 @@ pub struct Move {
     pub len: u64,
 }
 
-impl Move {
+impl RegionCopy {
     /// A row: its offsets in source and destination, and its bytes.
     pub(crate) fn row(&self, number: u64) -> (u64, u64, u64) {
         (self.from + number * self.from_stride, self.to + number * self.to_stride, self.len)
@@ -137,7 +137,7 @@ pub struct RegionBytes {
     /// The offset of the first position of every axis. Axes with one position in the region appear only here.
     start: u64,
     /// The other axes from the outermost on, with neighbours merged if possible.
-    outer: Vec<Axis>,
+    outer: Vec<RegionAxis>,
     rows: u64,
     /// The bytes of a row that are in the region, relative to the start of the row, in the region's order.
     ranges: Vec<Range<u64>>,
@@ -146,7 +146,7 @@ pub struct RegionBytes {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Axis {
+struct RegionAxis {
     /// The distance of positions in the tensor, in bytes.
     stride: u64,
     /// The distance of positions in the region, in bytes.
@@ -198,7 +198,7 @@ impl RegionBytes {
                 }
                 _ => {
                     innermost = size;
-                    region.outer.push(Axis { stride, packed, ranges: ranges.clone() });
+                    region.outer.push(RegionAxis { stride, packed, ranges: ranges.clone() });
                 }
             }
             packed = packed.saturating_mul(total(&ranges));
@@ -314,7 +314,7 @@ impl RegionBytes {
     }
 
     /// Its bytes within a range of the tensor, always in the same order: `from` counts from the start of that range, `to` from that of the region.
-    pub fn within(&self, clip: &Range<u64>) -> Vec<Move> {
+    pub fn within(&self, clip: &Range<u64>) -> Vec<RegionCopy> {
         let mut moves = Vec::new();
         if self.rows > 0 && !clip.is_empty() {
             self.walk(&self.outer, (self.start, 0), clip, &mut moves);
@@ -323,7 +323,7 @@ impl RegionBytes {
     }
 
     /// Like [`Self::within`], for these axes and the ranges of a row at one place.
-    fn walk(&self, axes: &[Axis], (from, to): (u64, u64), clip: &Range<u64>, moves: &mut Vec<Move>) {
+    fn walk(&self, axes: &[RegionAxis], (from, to): (u64, u64), clip: &Range<u64>, moves: &mut Vec<RegionCopy>) {
         let Some((axis, inner)) = axes.split_first() else {
             for (range, at) in self.packed() {
                 clipped((from + range.start, to + at), length(range), clip, moves);
@@ -365,7 +365,7 @@ impl RegionBytes {
                 if head < tail {
                     let ((from, to), rows) = (of(head), tail - head);
                     let from = from - clip.start;
-                    moves.push(Move { from, from_stride: axis.stride, to, to_stride: axis.packed, rows, len });
+                    moves.push(RegionCopy { from, from_stride: axis.stride, to, to_stride: axis.packed, rows, len });
                 }
                 if tail < positions.end {
                     clipped(of(tail), len, clip, moves);
@@ -411,11 +411,11 @@ fn reach(ranges: &[Range<u64>]) -> Range<u64> {
 }
 
 /// The part of one row that is in the range.
-fn clipped((from, to): (u64, u64), len: u64, clip: &Range<u64>, moves: &mut Vec<Move>) {
+fn clipped((from, to): (u64, u64), len: u64, clip: &Range<u64>, moves: &mut Vec<RegionCopy>) {
     let some = overlap(&(from..from + len), clip);
     if !some.is_empty() {
         let (to, len) = (to + some.start - from, length(&some));
-        moves.push(Move { from: some.start - clip.start, from_stride: len, to, to_stride: len, rows: 1, len });
+        moves.push(RegionCopy { from: some.start - clip.start, from_stride: len, to, to_stride: len, rows: 1, len });
     }
 }
 

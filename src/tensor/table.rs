@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 
 /// One entry of [`TensorTable`]: 40 bytes a tensor, in addition to its name and dims in the arenas.
 #[derive(Debug, Clone, Copy)]
-struct Entry {
+struct TableEntry {
     start: u64,
     len: u64,
     name_start: u32,
@@ -32,7 +32,7 @@ const STORED: u64 = u64::MAX;
 pub struct TensorTable {
     names: String,
     dims: Vec<u64>,
-    entries: Vec<Entry>,
+    entries: Vec<TableEntry>,
     /// The distinct elements that are neither plain nor unknown: there are a few hundred.
     special: Vec<Element<'static>>,
     unknown: Vec<Box<str>>,
@@ -61,7 +61,7 @@ impl TensorTable {
         let of_view = info.view.map_or(0, |view| view.strides.len() + VIEW_WORDS);
         budget::reserve(&mut self.dims, info.shape.len() + of_view)?;
         budget::reserve(&mut self.entries, 1)?;
-        self.entries.push(Entry {
+        self.entries.push(TableEntry {
             start: info.span.start,
             len: info.span.len,
             name_start: u32::try_from(self.names.len()).map_err(|_| full())?,
@@ -117,7 +117,7 @@ impl TensorTable {
                 plain => plain,
             };
             let element = element | entry.element & VIEW;
-            self.entries.push(Entry { name_start, dims_start, file, element, ..*entry });
+            self.entries.push(TableEntry { name_start, dims_start, file, element, ..*entry });
         }
         Ok(())
     }

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
-use super::{ASKED_EVERY, Helping, Interrupt, LIMIT, WORKERS, Workers, lane, limit_threads, now_and_then, threads};
+use super::{Helping, Interrupt, LIMIT, POLL_INTERVAL, WORKERS, Workers, lane, limit_threads, now_and_then, threads};
 use crate::error::{Error, Result};
-use crate::sync::{ForkOnce, Lane};
+use crate::sync::{ForkOnce, ThreadLane};
 
 impl Workers {
     /// Calls `work` once for each part, on several threads, and waits for all of them; returns the first error.
@@ -23,7 +23,7 @@ impl Workers {
     ) -> Result<()> {
         let most = if parts.len() > 1 { threads() } else { 1 };
         let helpers = most.min(parts.len()).saturating_sub(1);
-        let work = |part, (): &mut (), go_on: Interrupt<'_>| work(part, go_on);
+        let work = |part, (): &mut (), cancel: Interrupt<'_>| work(part, cancel);
         divide((&self.busy, helpers, most), true, parts, interrupt, work)
     }
 }
@@ -47,7 +47,7 @@ pub fn in_order<T: Send, S: Default>(
 
 /// Does jobs on up to `helpers` threads of a lane with at most `most` threads. This thread joins if `takes_part`, or if there are no helpers.
 fn divide<T: Send, S: Default>(
-    (threads, helpers, most): (&ForkOnce<Lane>, usize, usize),
+    (threads, helpers, most): (&ForkOnce<ThreadLane>, usize, usize),
     takes_part: bool,
     jobs: Vec<T>,
     interrupt: Interrupt<'_>,
@@ -55,13 +55,13 @@ fn divide<T: Send, S: Default>(
 ) -> Result<()> {
     let (queue, stop) = (Mutex::new(jobs.into_iter()), Arc::new(AtomicBool::new(false)));
     let failed: Mutex<Option<thread::Result<Error>>> = Mutex::new(None);
-    let take_part = |go_on: Interrupt<'_>| {
+    let take_part = |cancel: Interrupt<'_>| {
         let all = || -> Result<()> {
             let mut kept = S::default();
             loop {
                 let job = queue.lock().unwrap_or_else(PoisonError::into_inner).next();
                 let Some(job) = job else { return Ok(()) };
-                go_on().and_then(|()| work(job, &mut kept, go_on))?;
+                cancel().and_then(|()| work(job, &mut kept, cancel))?;
             }
         };
         let why = match catch_unwind(AssertUnwindSafe(all)) {
@@ -86,7 +86,7 @@ fn divide<T: Send, S: Default>(
         };
         interrupted = lane(threads).call(&help, helpers, most, |helpers| {
             let interrupted = Cell::new(None);
-            let asked = || {
+            let requested = || {
                 let here = || if helpers.are_here() { Ok(()) } else { Err(Error::Interrupted) };
                 interrupt().and_then(|()| here()).map_err(|error| {
                     interrupted.set(Some(error));
@@ -94,14 +94,14 @@ fn divide<T: Send, S: Default>(
                     Error::Interrupted
                 })
             };
-            let ask = now_and_then(&asked);
-            let go_on = || stopped().and_then(|()| ask());
+            let ask = now_and_then(&requested);
+            let cancel = || stopped().and_then(|()| ask());
             if takes_part || helpers.ready == 0 {
-                take_part(&go_on);
+                take_part(&cancel);
                 helpers.dismiss();
             }
-            while !helpers.wait(ASKED_EVERY) {
-                _ = go_on();
+            while !helpers.wait(POLL_INTERVAL) {
+                _ = cancel();
             }
             interrupted.take()
         });
@@ -140,13 +140,13 @@ mod tests {
     #[test]
     fn the_first_error_is_the_answer_and_ends_the_others() {
         let begun = AtomicUsize::new(0);
-        let failed = in_order(4, (0..1000).collect(), &uninterrupted, |job: usize, (): &mut (), go_on| {
+        let failed = in_order(4, (0..1000).collect(), &uninterrupted, |job: usize, (): &mut (), cancel| {
             begun.fetch_add(1, Ordering::Relaxed);
             if job == 7 {
                 return Err(Error::Argument("seven".into()));
             }
             std::thread::sleep(Duration::from_millis(1));
-            go_on()
+            cancel()
         });
         assert_eq!(failed.expect_err("failed").to_string(), "seven");
         assert!(begun.into_inner() < 900);
@@ -155,9 +155,9 @@ mod tests {
     #[test]
     fn an_interrupt_ends_jobs_that_are_under_way() {
         let stop = || Err(Error::Argument("stop".into()));
-        let endless = |_: usize, (): &mut (), go_on: Interrupt<'_>| {
+        let endless = |_: usize, (): &mut (), cancel: Interrupt<'_>| {
             loop {
-                go_on()?;
+                cancel()?;
                 std::thread::sleep(Duration::from_millis(1));
             }
         };

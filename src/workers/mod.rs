@@ -17,13 +17,13 @@ use once_cell::race::OnceBox;
 pub use self::divide::in_order;
 
 use crate::error::{Error, Result};
-use crate::sync::{ForkOnce, Lane};
+use crate::sync::{ForkOnce, ThreadLane};
 
 /// A check for cancellation, called now and then during long work; an error ends it.
 pub type Interrupt<'a> = &'a dyn Fn() -> Result<()>;
 
 /// How long work, or a wait, continues between two checks for cancellation. Ctrl-C is answered within 100 ms, and a unit of work takes part of that.
-pub const ASKED_EVERY: Duration = Duration::from_millis(25);
+pub const POLL_INTERVAL: Duration = Duration::from_millis(25);
 
 thread_local! {
     /// Set if the work that this thread helps with must stop.
@@ -59,18 +59,18 @@ pub fn uninterrupted() -> Result<()> {
 
 /// `interrupt`, limited to one check per interval.
 pub fn now_and_then(interrupt: Interrupt<'_>) -> impl Fn() -> Result<()> {
-    let asked = Cell::new(Instant::now());
+    let requested = Cell::new(Instant::now());
     move || {
-        if asked.get().elapsed() < ASKED_EVERY {
+        if requested.get().elapsed() < POLL_INTERVAL {
             return Ok(());
         }
-        asked.set(Instant::now());
+        requested.set(Instant::now());
         interrupt()
     }
 }
 
 /// The most threads of any call: more gain nothing, and making thousands takes longer than the work.
-const MOST_THREADS: usize = 512;
+const MAX_THREADS: usize = 512;
 
 /// The configured number of threads; 0 for none.
 static THREADS: AtomicUsize = AtomicUsize::new(0);
@@ -91,28 +91,28 @@ pub fn limit_threads(threads: Option<NonZero<usize>>) -> Option<NonZero<usize>> 
 }
 
 /// The requested number of threads, up to 512: by [`limit_threads`], [`set_threads`], or the environment variable `MAX_WEIGHTS_THREADS`.
-pub fn asked_threads() -> Option<usize> {
+pub fn requested_threads() -> Option<usize> {
     static VARIABLE: OnceBox<Option<usize>> = OnceBox::new();
     let variable = || Box::new(std::env::var("MAX_WEIGHTS_THREADS").ok().and_then(|text| text.trim().parse().ok()));
     let everywhere = || match THREADS.load(Ordering::Relaxed) {
         0 => *VARIABLE.get_or_init(variable),
         threads => Some(threads),
     };
-    let asked = LIMIT.get().map(NonZero::get).or_else(everywhere);
-    asked.filter(|threads| *threads > 0).map(|threads| threads.min(MOST_THREADS))
+    let requested = LIMIT.get().map(NonZero::get).or_else(everywhere);
+    requested.filter(|threads| *threads > 0).map(|threads| threads.min(MAX_THREADS))
 }
 
 /// The number of threads that work is divided among: as configured, or as many as the process may use.
 pub fn threads() -> usize {
-    asked_threads().unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from))
+    requested_threads().unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from))
 }
 
 /// The threads of a process; a forked child makes new ones.
 pub struct Workers {
     /// For work on large arrays: as many as are configured, for all callers together.
-    busy: ForkOnce<Lane>,
+    busy: ForkOnce<ThreadLane>,
     /// For work that mostly waits for I/O: as many as each call wants.
-    waiting: ForkOnce<Lane>,
+    waiting: ForkOnce<ThreadLane>,
 }
 
 /// The threads of this process.
@@ -126,8 +126,8 @@ impl Workers {
     }
 }
 
-fn lane(lane: &ForkOnce<Lane>) -> Lane {
-    let Ok(lane) = lane.get(|_| true, || Ok::<_, Infallible>(Lane::new()));
+fn lane(lane: &ForkOnce<ThreadLane>) -> ThreadLane {
+    let Ok(lane) = lane.get(|_| true, || Ok::<_, Infallible>(ThreadLane::new()));
     lane
 }
 
@@ -156,19 +156,19 @@ mod tests {
     #[test]
     fn an_interrupt_ends_parts_that_are_under_way_and_those_to_come() {
         let begun = AtomicUsize::new(0);
-        let endless = |_: usize, go_on: Interrupt<'_>| {
+        let endless = |_: usize, cancel: Interrupt<'_>| {
             begun.fetch_add(1, Ordering::Relaxed);
             loop {
-                go_on()?;
+                cancel()?;
                 thread::yield_now();
             }
         };
         for parts in [1, 1000] {
             begun.store(0, Ordering::Relaxed);
-            let asked = Cell::new(0);
+            let requested = Cell::new(0);
             let interrupt = || {
-                asked.set(asked.get() + 1);
-                if asked.get() < 3 { Ok(()) } else { Err(Error::Argument("stop".into())) }
+                requested.set(requested.get() + 1);
+                if requested.get() < 3 { Ok(()) } else { Err(Error::Argument("stop".into())) }
             };
             let failed = WORKERS.each((0..parts).collect(), &interrupt, endless).expect_err("interrupted");
             assert_eq!(failed.to_string(), "stop");
@@ -179,12 +179,12 @@ mod tests {
     #[test]
     fn the_thread_that_calls_takes_part() {
         let (caller, came) = (thread::current().id(), Mutex::new(HashSet::new()));
-        let done = WORKERS.each((0..threads() * 2).collect(), &uninterrupted, |_: usize, go_on| {
+        let done = WORKERS.each((0..threads() * 2).collect(), &uninterrupted, |_: usize, cancel| {
             let here = || came.lock().unwrap_or_else(PoisonError::into_inner);
             here().insert(thread::current().id());
             // The others stay until it has come, as they could do all parts before.
             while !here().contains(&caller) {
-                go_on()?;
+                cancel()?;
                 thread::sleep(Duration::from_millis(1));
             }
             Ok(())
@@ -195,8 +195,8 @@ mod tests {
     #[test]
     fn parts_that_have_parts_themselves_do_not_wait_for_each_other() {
         let sum = AtomicUsize::new(0);
-        let done = WORKERS.each((0..8).collect(), &uninterrupted, |outer: usize, go_on| {
-            WORKERS.each((0..8).collect(), go_on, |inner: usize, _| {
+        let done = WORKERS.each((0..8).collect(), &uninterrupted, |outer: usize, cancel| {
+            WORKERS.each((0..8).collect(), cancel, |inner: usize, _| {
                 sum.fetch_add(outer * inner, Ordering::Relaxed);
                 thread::sleep(Duration::from_millis(1));
                 Ok(())
@@ -220,11 +220,11 @@ mod tests {
     #[test]
     fn work_that_panics_panics_where_it_was_asked_for_and_ends_the_other_work() {
         let begun = AtomicUsize::new(0);
-        let panics = |job: usize, (): &mut (), go_on: Interrupt<'_>| {
+        let panics = |job: usize, (): &mut (), cancel: Interrupt<'_>| {
             begun.fetch_add(1, Ordering::Relaxed);
             assert!(job != 3, "three");
             thread::sleep(Duration::from_millis(1));
-            go_on()
+            cancel()
         };
         let all = || in_order(4, (0..1000).collect(), &uninterrupted, panics);
         let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(all)).expect_err("a panic");

@@ -3,17 +3,17 @@
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::layout::{Declared, Stored};
-use super::output::Output;
+use super::layout::{DeclaredTensor, StoredElements};
+use super::output::SaveTarget;
 use super::replacement::{COPIED_AT_A_TIME, folder_of};
-use super::steps::{Scratch, Steps};
-use super::writer::Writer;
-use crate::buffer::{self, Buffer, Index};
+use super::steps::{ElementSteps, StepScratch};
+use super::writer::TensorFileWriter;
+use crate::buffer::{self, Buffer, IndexPart};
 use crate::checkpoint::Checkpoint;
 use crate::error::{Diagnostic, Error, Result};
 use crate::load::{
-    Conversion, Layout, LoadOptions, Placement, Recipe, Region, Scan, Segment, TensorMemory, Transform, Wanted,
-    region_shape,
+    Conversion, FileSegment, LoadOptions, LoadPlan, Placement, Recipe, Region, TensorMemory, TensorRequest, TensorScan,
+    Transform, region_shape,
 };
 use crate::rules;
 use crate::source::store::{is_url, parent};
@@ -27,32 +27,32 @@ const TOGETHER: u64 = 256 << 20;
 
 /// A tensor of a checkpoint, and its result.
 #[derive(Debug, Clone)]
-pub struct Item {
+pub struct ConvertItem {
     /// Its number in the catalog.
     pub number: usize,
     /// The part to convert; `None` for the whole tensor.
     pub region: Option<Region>,
     /// Its name, type and shape in the new file.
-    pub tensor: Declared,
+    pub tensor: DeclaredTensor,
 }
 
-impl Item {
+impl ConvertItem {
     /// The conversion steps of the elements.
     ///
     /// # Errors
     /// Elements that cannot be converted to the declared type; a different shape; an empty name.
-    pub(super) fn steps(&self, checkpoint: &Checkpoint) -> Result<Steps> {
+    pub(super) fn steps(&self, checkpoint: &Checkpoint) -> Result<ElementSteps> {
         let catalog = checkpoint.catalog();
         let info = catalog.table().get(self.number);
         if self.tensor.name.is_empty() {
-            let name = text::shown(info.name);
+            let name = text::escape(info.name);
             return Err(Error::Argument(format!(
                 "tensor '{name}' would have an empty name, and could not be loaded again"
             )));
         }
         let shape = self.region.as_ref().map_or_else(|| info.shape.to_vec(), |region| region_shape(info.shape, region));
         if shape != self.tensor.shape {
-            let (name, declared) = (text::shown(info.name), &self.tensor.shape);
+            let (name, declared) = (text::escape(info.name), &self.tensor.shape);
             return Err(Error::Argument(format!(
                 "tensor '{name}' has the shape {shape:?}, but {declared:?} was declared"
             )));
@@ -61,14 +61,14 @@ impl Item {
             let fault = Diagnostic::new(rules::CAST_PAIR, cause).tensor(info.name).offset(info.span.start());
             Err(fault.path(&catalog.files()[info.file as usize].path).unsupported())
         };
-        match Stored::of(info.element) {
+        match StoredElements::of(info.element) {
             None => refused(format!("elements of the type {} cannot be written to another file", info.element)),
-            Some(stored) => Steps::new(stored, self.tensor.stored).or_else(refused),
+            Some(stored) => ElementSteps::new(stored, self.tensor.stored).or_else(refused),
         }
     }
 
     /// The recipe of the read, before elements are packed into blocks.
-    fn recipe(&self, checkpoint: &Checkpoint, steps: Steps) -> Result<Recipe> {
+    fn recipe(&self, checkpoint: &Checkpoint, steps: ElementSteps) -> Result<Recipe> {
         checkpoint.catalog().request(self.number, steps.dtype(), self.region.as_ref(), false)
     }
 }
@@ -85,8 +85,8 @@ const MADE_AT_A_TIME: u64 = 64 << 20;
 /// See [`super::save`]; unsupported conversions, which are detected before any read; read errors. Then nothing has changed.
 pub fn convert(
     checkpoint: &Checkpoint,
-    items: &[Item],
-    output: &Output,
+    items: &[ConvertItem],
+    output: &SaveTarget,
     verify: bool,
     done: &AtomicU64,
     interrupt: Interrupt<'_>,
@@ -98,8 +98,8 @@ pub fn convert(
 /// As [`convert`], also if a file is one of several in the checkpoint.
 pub(super) fn write_items(
     checkpoint: &Checkpoint,
-    items: &[Item],
-    output: &Output,
+    items: &[ConvertItem],
+    output: &SaveTarget,
     verify: bool,
     done: &AtomicU64,
     interrupt: Interrupt<'_>,
@@ -111,9 +111,9 @@ pub(super) fn write_items(
     let (long, others): (Vec<usize>, Vec<usize>) = items.iter().map(|item| item.number).partition(is_long);
     checkpoint.look_up(long.into_iter(), true, interrupt)?;
     checkpoint.look_up(others.into_iter(), false, interrupt)?;
-    let declared: Vec<Declared> = items.iter().map(|item| item.tensor.clone()).collect();
+    let declared: Vec<DeclaredTensor> = items.iter().map(|item| item.tensor.clone()).collect();
     output.write(&declared, checkpoint.opened(), verify, interrupt, |writer, group| {
-        let items: Vec<&Item> = group.iter().map(|number| &items[*number]).collect();
+        let items: Vec<&ConvertItem> = group.iter().map(|number| &items[*number]).collect();
         write_converted(writer, checkpoint, &items, done, interrupt)
     })
 }
@@ -122,7 +122,7 @@ pub(super) fn write_items(
 ///
 /// # Errors
 /// An output file is such a file.
-pub fn check_whole(checkpoint: &Checkpoint, output: &Output) -> Result<()> {
+pub fn check_whole(checkpoint: &Checkpoint, output: &SaveTarget) -> Result<()> {
     let Some(path) = output.only_file() else { return Ok(()) };
     let catalog = checkpoint.catalog();
     let place = |path: &Path| {
@@ -142,9 +142,9 @@ pub fn check_whole(checkpoint: &Checkpoint, output: &Output) -> Result<()> {
 
 /// Writes tensors of a checkpoint to a file in which they are declared.
 fn write_converted(
-    writer: &Writer,
+    writer: &TensorFileWriter,
     checkpoint: &Checkpoint,
-    items: &[&Item],
+    items: &[&ConvertItem],
     done: &AtomicU64,
     interrupt: Interrupt<'_>,
 ) -> Result<()> {
@@ -158,27 +158,27 @@ fn write_converted(
     }
     // In the order on disk, or in the order of the new file.
     jobs.sort_by_key(|(place, ..)| *place);
-    let work = Work { writer, checkpoint, done };
-    let (mut short, mut together) = (Vec::new(), 0);
-    let all_of = |short: &mut Vec<(&Item, Steps)>| {
-        in_order(threads(), std::mem::take(short), interrupt, |(item, steps), scratch: &mut Scratch, go_on| {
-            work.write(item, steps, Some(scratch), go_on)
+    let work = ConvertWork { writer, checkpoint, done };
+    let (mut short, mut save) = (Vec::new(), 0);
+    let all_of = |short: &mut Vec<(&ConvertItem, ElementSteps)>| {
+        in_order(threads(), std::mem::take(short), interrupt, |(item, steps), scratch: &mut StepScratch, cancel| {
+            work.write(item, steps, Some(scratch), cancel)
         })
     };
     for (_, item, steps, bytes) in jobs {
         if bytes < SHORT {
             short.push((item, steps));
-            together += bytes;
+            save += bytes;
         } else {
             if in_order_of_file {
                 all_of(&mut short)?;
-                together = 0;
+                save = 0;
             }
             work.write(item, steps, None, interrupt)?;
         }
-        if together >= TOGETHER {
+        if save >= TOGETHER {
             all_of(&mut short)?;
-            together = 0;
+            save = 0;
         }
     }
     all_of(&mut short)
@@ -186,19 +186,25 @@ fn write_converted(
 
 /// The source and the target of tensors.
 #[derive(Clone, Copy)]
-struct Work<'a> {
-    writer: &'a Writer,
+struct ConvertWork<'a> {
+    writer: &'a TensorFileWriter,
     checkpoint: &'a Checkpoint,
     done: &'a AtomicU64,
 }
 
-impl Work<'_> {
+impl ConvertWork<'_> {
     /// Writes one tensor: on this thread, with `alone` as its buffers, or on all threads.
-    fn write(&self, item: &Item, steps: Steps, alone: Option<&mut Scratch>, interrupt: Interrupt<'_>) -> Result<()> {
-        let (Self { writer, checkpoint, done }, Item { number, tensor, .. }) = (*self, item);
+    fn write(
+        &self,
+        item: &ConvertItem,
+        steps: ElementSteps,
+        alone: Option<&mut StepScratch>,
+        interrupt: Interrupt<'_>,
+    ) -> Result<()> {
+        let (Self { writer, checkpoint, done }, ConvertItem { number, tensor, .. }) = (*self, item);
         let bytes = tensor.bytes()?;
         let recipe = item.recipe(checkpoint, steps)?;
-        let wanted = match recipe.into_one() {
+        let requested = match recipe.into_one() {
             Ok(one) if is_scanned(&one, steps) => one,
             Ok(one) if one.cut.is_none() => return self.write_pieces(item, &one.into(), steps, interrupt),
             Ok(one) => {
@@ -209,11 +215,11 @@ impl Work<'_> {
             }
             Err(recipe) => return self.write_pieces(item, &recipe, steps, interrupt),
         };
-        let placement = wanted.placement;
+        let placement = requested.placement;
         if steps.are_none() && self.copy(&tensor.name, &placement, interrupt)? {
             return Ok(());
         }
-        let Some(scan) = Scan::in_order(checkpoint, &placement, steps.unit().1)? else {
+        let Some(scan) = TensorScan::in_order(checkpoint, &placement, steps.unit().1)? else {
             let info = checkpoint.catalog().table().get(*number);
             let cause = format!(
                 "its {} elements overlap, and are far more than the file has: it is a view made by expand()",
@@ -228,7 +234,13 @@ impl Work<'_> {
     }
 
     /// Writes one tensor of several pieces, some rows at a time.
-    fn write_pieces(&self, item: &Item, recipe: &Recipe, steps: Steps, interrupt: Interrupt<'_>) -> Result<()> {
+    fn write_pieces(
+        &self,
+        item: &ConvertItem,
+        recipe: &Recipe,
+        steps: ElementSteps,
+        interrupt: Interrupt<'_>,
+    ) -> Result<()> {
         let tensor = &item.tensor;
         let rows = recipe.shape().first().copied().unwrap_or(1);
         let bytes = tensor.bytes()?;
@@ -237,7 +249,7 @@ impl Work<'_> {
         let mut offset = 0;
         for start in (0..rows).step_by(at_a_time as usize) {
             let all = start == 0 && at_a_time >= rows;
-            let some = Index::Slice { start: Some(start), stop: Some(rows.min(start + at_a_time)), step: 1 };
+            let some = IndexPart::Slice { start: Some(start), stop: Some(rows.min(start + at_a_time)), step: 1 };
             let part = if all { recipe.clone() } else { recipe.index(&[some])? };
             let part = take(self.checkpoint, part, steps, interrupt)?;
             self.writer.write_part(&tensor.name, offset, &part, interrupt)?;
@@ -250,7 +262,7 @@ impl Work<'_> {
 
     /// Lets the system copy the bytes of an unchanged tensor; false if it cannot.
     fn copy(&self, name: &str, placement: &Placement, interrupt: Interrupt<'_>) -> Result<bool> {
-        let Segment { file, span, transform } = placement.segment;
+        let FileSegment { file, span, transform } = placement.segment;
         // If the offsets within filesystem blocks differ, the system copies some kilobytes at a time, in up to twice the time of parallel reads and
         // writes. A PyTorch file has no order to keep. Bytes of merged and split files bypass this process, and a filesystem can share aligned
         // blocks.
@@ -276,14 +288,14 @@ impl Work<'_> {
 }
 
 /// Whether the elements of a tensor of one piece are read unchanged in parts, before the steps are applied.
-fn is_scanned(one: &Wanted, steps: Steps) -> bool {
+fn is_scanned(one: &TensorRequest, steps: ElementSteps) -> bool {
     let is_parted = one.placement.is_dense() || one.placement.dtype.bytes() == Some(steps.unit().1);
     one.cut.is_none() && is_parted && !matches!(one.conversion, Conversion::Add { .. })
 }
 
 /// Loads a tensor of several pieces, or parts of its rows, whole.
-fn take(checkpoint: &Checkpoint, recipe: Recipe, steps: Steps, interrupt: Interrupt<'_>) -> Result<Buffer> {
-    let layout = Layout::new(checkpoint, vec![recipe], TensorMemory::Own, &[], &LoadOptions::default())?;
+fn take(checkpoint: &Checkpoint, recipe: Recipe, steps: ElementSteps, interrupt: Interrupt<'_>) -> Result<Buffer> {
+    let layout = LoadPlan::new(checkpoint, vec![recipe], TensorMemory::Own, &[], &LoadOptions::default())?;
     let (taken, _) = layout.run(checkpoint, Vec::new(), &AtomicU64::new(0), interrupt)?;
     let taken = taken.into_iter().next().ok_or(Error::Interrupted)?;
     match steps.encoding {

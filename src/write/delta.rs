@@ -6,17 +6,17 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use super::aside::{Aside, Pieces};
-use super::layout::{Declared, Layout, Place, Stored};
-use super::output::Output;
-use super::version::{Elements, Version, VersionTensor};
-use super::writer::Writer;
-use super::{MAX_HEADER, Options, check_safetensors_name};
-use crate::checkpoint::{Identity, hash_of_block};
-use crate::delta::{Scratch, changes, differing};
+use super::layout::{DeclaredTensor, FileLayout, StoredElements, TensorPlacement};
+use super::output::SaveTarget;
+use super::spill::{Spill, SpilledPieces};
+use super::version::{ElementSource, VersionTensor, VersionTensors};
+use super::writer::TensorFileWriter;
+use super::{MAX_HEADER, WriteOptions, check_safetensors_name};
+use crate::checkpoint::{CheckpointIdentity, hash_of_block};
+use crate::delta::{ChangeScratch, changes, differing};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::format::delta::{self, Block, COLUMNS, Header};
+use crate::format::delta::{self, COLUMNS, ChangedBlock, DeltaHeader};
 use crate::text;
 use crate::workers::{Interrupt, in_order, threads};
 
@@ -48,27 +48,27 @@ pub struct DeltaSummary {
 struct Comparison {
     first: u64,
     /// Their records, which are spilled.
-    records: Pieces,
-    blocks: Vec<Block>,
+    records: SpilledPieces,
+    blocks: Vec<ChangedBlock>,
     /// The hashes of all blocks of the new version, and of the base if it has the tensor.
     base: Vec<u64>,
     target: Vec<u64>,
 }
 
 /// A tensor of the new version, and the tensor of the base that it is compared with.
-pub(super) struct Pair<'a> {
+pub(super) struct VersionPair<'a> {
     pub(super) name: &'a str,
     pub(super) new: &'a VersionTensor<'a>,
-    pub(super) base: Option<&'a Elements<'a>>,
+    pub(super) base: Option<&'a ElementSource<'a>>,
     pub(super) bytes: u64,
     comparisons: Mutex<Vec<Comparison>>,
     /// The bytes of all records.
     size: AtomicU64,
 }
 
-impl<'a> Pair<'a> {
+impl<'a> VersionPair<'a> {
     /// Pairs a tensor of the new version with that of the base, if it has the same dtype and shape.
-    pub(super) fn new(base: &'a Version<'a>, name: &'a str, new: &'a VersionTensor<'a>) -> Result<Self> {
+    pub(super) fn new(base: &'a VersionTensors<'a>, name: &'a str, new: &'a VersionTensor<'a>) -> Result<Self> {
         let same = base.tensors.get(name).filter(|base| (base.dtype, &base.shape) == (new.dtype, &new.shape));
         let (comparisons, size) = (Mutex::default(), AtomicU64::new(0));
         Ok(Self { name, new, base: same.map(|base| &base.elements), bytes: new.bytes(name)?, comparisons, size })
@@ -86,7 +86,7 @@ impl<'a> Pair<'a> {
     /// Fails if a file was replaced or changed after it was opened.
     pub(super) fn check_unchanged(&self) -> Result<()> {
         self.new.elements.check_unchanged()?;
-        self.base.map_or(Ok(()), Elements::check_unchanged)
+        self.base.map_or(Ok(()), ElementSource::check_unchanged)
     }
 
     fn blocks(&self) -> u64 {
@@ -98,10 +98,16 @@ impl<'a> Pair<'a> {
         self.base.is_none() || self.size.load(Ordering::Relaxed) >= self.bytes / 4 * 3
     }
 
-    fn compare(&self, numbers: Range<u64>, memory: &mut Memory, aside: &Aside, interrupt: Interrupt<'_>) -> Result<()> {
+    fn compare(
+        &self,
+        numbers: Range<u64>,
+        memory: &mut DeltaMemory,
+        spill: &Spill,
+        interrupt: Interrupt<'_>,
+    ) -> Result<()> {
         let (width, size) = (self.width(), self.block_bytes());
         let (mut blocks, mut of_base, mut of_target) = (Vec::new(), Vec::new(), Vec::new());
-        let (first, Memory { base, new, scratch, records }) = (numbers.start, memory);
+        let (first, DeltaMemory { base, new, scratch, records }) = (numbers.start, memory);
         records.clear();
         for number in numbers {
             let start = number * size;
@@ -120,15 +126,15 @@ impl<'a> Pair<'a> {
             of_base.push(base);
             of_target.push(target);
             let record = hash_of_block(records.get(start as usize..).unwrap_or_default());
-            blocks.extend(lists.map(|lists| Block { number, start, lists, base, target, record }));
+            blocks.extend(lists.map(|lists| ChangedBlock { number, start, lists, base, target, record }));
         }
         self.size.fetch_add(records.len() as u64, Ordering::Relaxed);
         if self.is_whole() {
             blocks = Vec::new();
             records.clear();
         }
-        let mut pieces = Pieces::default();
-        aside.push(records, &mut pieces)?;
+        let mut pieces = SpilledPieces::default();
+        spill.push(records, &mut pieces)?;
         let comparison = Comparison { first, records: pieces, blocks, base: of_base, target: of_target };
         self.comparisons.lock().unwrap_or_else(PoisonError::into_inner).push(comparison);
         Ok(())
@@ -140,29 +146,29 @@ pub(super) fn compared<'a>(
     old: &[u8],
     new: &[u8],
     width: usize,
-    scratch: &'a mut Scratch,
+    scratch: &'a mut ChangeScratch,
 ) -> Result<(&'a [u16], &'a [u8])> {
     differing(old, new, width, scratch).map_err(|error| Error::Argument(error.to_string()))
 }
 
 /// What a thread keeps between blocks.
 #[derive(Default)]
-struct Memory {
+struct DeltaMemory {
     base: Vec<u8>,
     new: Vec<u8>,
-    scratch: Scratch,
+    scratch: ChangeScratch,
     records: Vec<u8>,
 }
 
 /// The stored change of a tensor.
-enum Change {
+enum WrittenChange {
     Nothing,
     /// The hashes of all blocks.
     Whole(Vec<u64>),
     /// The changed blocks and their records.
     Part {
-        blocks: Vec<Block>,
-        records: Pieces,
+        blocks: Vec<ChangedBlock>,
+        records: SpilledPieces,
     },
 }
 
@@ -174,10 +180,10 @@ enum Change {
 /// # Errors
 /// A path that is an input, or inside one; names reserved for changed tensors; read and write errors.
 pub fn delta(
-    base: &Version<'_>,
-    new: &Version<'_>,
+    base: &VersionTensors<'_>,
+    new: &VersionTensors<'_>,
     folded: Vec<String>,
-    (path, options): (&Path, Options),
+    (path, options): (&Path, WriteOptions),
     done: &AtomicU64,
     interrupt: Interrupt<'_>,
 ) -> Result<DeltaSummary> {
@@ -185,42 +191,42 @@ pub fn delta(
     base.check_target(path).and_then(|()| new.check_target(path))?;
     let names = base.tensors.keys().chain(new.tensors.keys());
     if let Some(name) = names.into_iter().find(|name| name.starts_with(delta::PREFIX)) {
-        let name = text::shown(name);
+        let name = text::escape(name);
         return Err(Error::Argument(format!(
             "tensor '{name}': names under '{}' are reserved for deltas; rename it",
             delta::PREFIX
         )));
     }
-    let pairs = new.tensors.iter().map(|(name, new)| Pair::new(base, name, new)).collect::<Result<Vec<_>>>()?;
-    let mut jobs: Vec<(&Pair<'_>, Range<u64>)> = Vec::new();
+    let pairs = new.tensors.iter().map(|(name, new)| VersionPair::new(base, name, new)).collect::<Result<Vec<_>>>()?;
+    let mut jobs: Vec<(&VersionPair<'_>, Range<u64>)> = Vec::new();
     for pair in &pairs {
         let starts = (0..pair.blocks()).step_by(AT_A_TIME as usize);
         jobs.extend(starts.map(|start| (pair, start..pair.blocks().min(start + AT_A_TIME))));
     }
-    let aside = Aside::new();
-    in_order(threads(), jobs, interrupt, |(pair, numbers), memory: &mut Memory, go_on| {
+    let spill = Spill::new();
+    in_order(threads(), jobs, interrupt, |(pair, numbers), memory: &mut DeltaMemory, cancel| {
         let bytes = (numbers.end - numbers.start) * pair.block_bytes();
-        pair.compare(numbers, memory, &aside, go_on)?;
+        pair.compare(numbers, memory, &spill, cancel)?;
         done.fetch_add(bytes.min(pair.bytes), Ordering::Relaxed);
         Ok(())
     })?;
-    pairs.iter().try_for_each(Pair::check_unchanged)?;
-    write(base, pairs, &aside, folded, (path, options), interrupt)
+    pairs.iter().try_for_each(VersionPair::check_unchanged)?;
+    write(base, pairs, &spill, folded, (path, options), interrupt)
 }
 
 /// Writes the changes of all tensors, in the order of their names.
 fn write(
-    base: &Version<'_>,
-    pairs: Vec<Pair<'_>>,
-    aside: &Aside,
+    base: &VersionTensors<'_>,
+    pairs: Vec<VersionPair<'_>>,
+    spill: &Spill,
     folded: Vec<String>,
-    (path, options): (&Path, Options),
+    (path, options): (&Path, WriteOptions),
     interrupt: Interrupt<'_>,
 ) -> Result<DeltaSummary> {
     let (mut summary, mut declared) = (DeltaSummary::default(), Vec::new());
-    let mut target = Identity::default();
-    let mut header = Header::new(String::new(), String::new());
-    let mut changes: BTreeMap<&str, (Pair<'_>, Change)> = BTreeMap::new();
+    let mut target = CheckpointIdentity::default();
+    let mut header = DeltaHeader::new(String::new(), String::new());
+    let mut changes: BTreeMap<&str, (VersionPair<'_>, WrittenChange)> = BTreeMap::new();
     let mut hashes: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
     for pair in pairs {
         let name = pair.name;
@@ -230,17 +236,17 @@ fn write(
         target.add(name, *dtype, shape, comparison.iter().flat_map(|some| some.target.iter().copied()));
         let is_same = pair.base.is_some() && pair.size.load(Ordering::Relaxed) == 0;
         let change = if is_same {
-            Change::Nothing
+            WrittenChange::Nothing
         } else if pair.is_whole() {
-            Change::Whole(comparison.iter().flat_map(|some| some.target.iter().copied()).collect())
+            WrittenChange::Whole(comparison.iter().flat_map(|some| some.target.iter().copied()).collect())
         } else {
-            let (mut blocks, mut records) = (Vec::new(), Pieces::default());
+            let (mut blocks, mut records) = (Vec::new(), SpilledPieces::default());
             for some in &mut comparison {
                 let start = records.len();
-                blocks.extend(some.blocks.iter().map(|block| Block { start: block.start + start, ..*block }));
+                blocks.extend(some.blocks.iter().map(|block| ChangedBlock { start: block.start + start, ..*block }));
                 records.append(&mut some.records);
             }
-            Change::Part { blocks, records }
+            WrittenChange::Part { blocks, records }
         };
         if pair.base.is_some() {
             hashes.insert(name, comparison.into_iter().flat_map(|some| some.base).collect());
@@ -252,29 +258,30 @@ fn write(
     header.target = target.finish();
     header.removed = base.tensors.keys().filter(|name| !changes.contains_key(&***name)).cloned().collect();
     header.base_tensors = base.tensors_digest().digits();
-    let is_same = |(_, change): &(Pair<'_>, Change)| matches!(change, Change::Nothing);
+    let is_same = |(_, change): &(VersionPair<'_>, WrittenChange)| matches!(change, WrittenChange::Nothing);
     let unchanged = changes.iter().filter(|(_, change)| is_same(change)).map(|(name, _)| *name);
     let unchanged = delta::unchanged_names(unchanged);
     header.unchanged = delta::digest_of(&unchanged);
     let mut rows_of: BTreeMap<String, Vec<u8>> = BTreeMap::from([(delta::UNCHANGED.to_owned(), unchanged)]);
     for (name, (pair, change)) in &changes {
-        let plain = |name: String, dtype, shape| Declared { name, stored: Stored::Plain(dtype), shape };
+        let plain = |name: String, dtype, shape| DeclaredTensor { name, stored: StoredElements::Plain(dtype), shape };
         match change {
-            Change::Nothing => summary.unchanged += 1,
-            Change::Whole(hashes) => {
+            WrittenChange::Nothing => summary.unchanged += 1,
+            WrittenChange::Whole(hashes) => {
                 summary.whole += 1;
                 declared.push(plain(delta::values_of(name), pair.new.dtype, pair.new.shape.clone()));
-                let blocks = hashes.iter().enumerate().map(|(number, hash)| Block::of_values(number as u64, *hash));
+                let blocks =
+                    hashes.iter().enumerate().map(|(number, hash)| ChangedBlock::of_values(number as u64, *hash));
                 let rows: Vec<u8> = blocks.flat_map(|block| block.row()).flat_map(u64::to_le_bytes).collect();
                 header.whole.insert((*name).to_owned(), delta::digest_of(&rows));
                 rows_of.insert(delta::blocks_of(name), rows);
             }
-            Change::Part { blocks, records } => {
+            WrittenChange::Part { blocks, records } => {
                 summary.changed += 1;
                 let counts = blocks.iter().map(|block| block.lists.low.count + block.lists.whole.count);
                 summary.elements += counts.map(u64::from).sum::<u64>();
                 declared.push(plain(delta::changes_of(name), DType::UInt8, vec![records.len()]));
-                let rows: Vec<u8> = blocks.iter().flat_map(Block::row).flat_map(u64::to_le_bytes).collect();
+                let rows: Vec<u8> = blocks.iter().flat_map(ChangedBlock::row).flat_map(u64::to_le_bytes).collect();
                 let dtype = pair.new.dtype.safetensors_name().to_owned();
                 header.changed.insert((*name).to_owned(), (dtype, pair.new.shape.clone(), delta::digest_of(&rows)));
                 rows_of.insert(delta::blocks_of(name), rows);
@@ -285,17 +292,17 @@ fn write(
         let count = rows.len() as u64 / 8;
         let is_rows = name != delta::UNCHANGED;
         let shape = if is_rows { vec![count / COLUMNS as u64, COLUMNS as u64] } else { vec![count] };
-        declared.push(Declared { name: name.clone(), stored: Stored::Plain(DType::UInt64), shape });
+        declared.push(DeclaredTensor { name: name.clone(), stored: StoredElements::Plain(DType::UInt64), shape });
     }
     summary.removed = header.removed.len();
     let metadata = Some(metadata(&header, &declared, &options)?);
-    let output = Output::Safetensors { path: path.to_path_buf(), metadata, options };
+    let output = SaveTarget::Safetensors { path: path.to_path_buf(), metadata, options };
     summary.files = output.write(&declared, base.opened, false, interrupt, |writer, _| {
         changes.iter().try_for_each(|(name, (pair, change))| match change {
-            Change::Nothing => Ok(()),
-            Change::Whole(hashes) => write_whole(writer, pair, hashes, interrupt),
-            Change::Part { records, .. } => {
-                aside.write(records, writer, &delta::changes_of(name), |bytes| bytes, interrupt)
+            WrittenChange::Nothing => Ok(()),
+            WrittenChange::Whole(hashes) => write_whole(writer, pair, hashes, interrupt),
+            WrittenChange::Part { records, .. } => {
+                spill.write(records, writer, &delta::changes_of(name), |bytes| bytes, interrupt)
             }
         })?;
         rows_of.iter().try_for_each(|(name, rows)| writer.write_bytes(name, 0, rows, interrupt))
@@ -305,7 +312,11 @@ fn write(
 }
 
 /// The metadata of a delta of these tensors: its description, and the digest of the whole header.
-fn metadata(header: &Header, declared: &[Declared], options: &Options) -> Result<BTreeMap<String, String>> {
+fn metadata(
+    header: &DeltaHeader,
+    declared: &[DeclaredTensor],
+    options: &WriteOptions,
+) -> Result<BTreeMap<String, String>> {
     let json = header.to_json();
     if json.len() > MAX_HEADER {
         return Err(Error::Argument(format!("the delta has a header of {} bytes: no reader takes it", json.len())));
@@ -313,9 +324,11 @@ fn metadata(header: &Header, declared: &[Declared], options: &Options) -> Result
     // The digest covers the offsets of tensors, too, which depend only on its length.
     let mut metadata =
         BTreeMap::from([(delta::KEY.to_owned(), json.clone()), (delta::DIGEST.to_owned(), "0".repeat(32))]);
-    let layout = Layout::safetensors(declared.iter().cloned(), Some(&metadata), options)?;
-    let tensors = layout.places().iter().map(|Place { tensor, bytes }| {
-        let Stored::Plain(dtype) = tensor.stored else { return (&*tensor.name, String::new(), &*tensor.shape, 0, 0) };
+    let layout = FileLayout::safetensors(declared.iter().cloned(), Some(&metadata), options)?;
+    let tensors = layout.places().iter().map(|TensorPlacement { tensor, bytes }| {
+        let StoredElements::Plain(dtype) = tensor.stored else {
+            return (&*tensor.name, String::new(), &*tensor.shape, 0, 0);
+        };
         (&*tensor.name, dtype.safetensors_name().to_owned(), &*tensor.shape, bytes.start, bytes.end)
     });
     let digest = delta::digest_of_header(&json, tensors);
@@ -323,14 +336,19 @@ fn metadata(header: &Header, declared: &[Declared], options: &Options) -> Result
     Ok(metadata)
 }
 
-fn write_whole(writer: &Writer, pair: &Pair<'_>, hashes: &[u64], interrupt: Interrupt<'_>) -> Result<()> {
+fn write_whole(
+    writer: &TensorFileWriter,
+    pair: &VersionPair<'_>,
+    hashes: &[u64],
+    interrupt: Interrupt<'_>,
+) -> Result<()> {
     let (mut bytes, name) = (Vec::new(), delta::values_of(pair.name));
     for (start, hash) in (0..pair.bytes).step_by(pair.block_bytes() as usize).zip(hashes) {
         interrupt()?;
         bytes.resize(pair.block_bytes().min(pair.bytes - start) as usize, 0);
         pair.new.elements.read(start, &mut bytes, interrupt)?;
         if hash_of_block(&bytes) != *hash {
-            let name = text::shown(pair.name);
+            let name = text::escape(pair.name);
             return Err(Error::Argument(format!("tensor '{name}' was written to while the delta of it was made")));
         }
         writer.write_bytes(&name, start, &bytes, interrupt)?;

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
 
 use super::delta::{DeltaSummary, delta};
-use super::{Inputs, Options, Version, check_safetensors_name};
-use crate::checkpoint::{Checkpoint, Delta, Dialect, OpenOptions};
+use super::{VersionTensors, WriteInputs, WriteOptions, check_safetensors_name};
+use crate::checkpoint::{Checkpoint, DeltaDialect, OpenOptions, OpenedDelta};
 use crate::error::{Diagnostic, Error, Result};
 use crate::rules;
 use crate::source::store::is_url;
@@ -38,26 +38,26 @@ pub fn fold(
     deltas: &[PathBuf],
     into: &FoldInto,
     open: &OpenOptions,
-    options: Options,
+    options: WriteOptions,
     done: &AtomicU64,
     interrupt: Interrupt<'_>,
 ) -> Result<Option<DeltaSummary>> {
-    let chain = Delta::open_all(deltas, open)?;
+    let chain = OpenedDelta::open_all(deltas, open)?;
     let keep = match into {
         FoldInto::File(path) => {
             check_safetensors_name(path)?;
             // In the folder of its sources, it would be one of them.
-            Inputs::new(deltas.iter().cloned()).check(path)?;
+            WriteInputs::new(deltas.iter().cloned()).check(path)?;
             return write(base, &chain, (path, true), open, options, done, interrupt).map(Some);
         }
         FoldInto::Place { keep } => *keep,
     };
-    if chain.iter().any(|delta| delta.dialect() != Dialect::MaxWeights) {
+    if chain.iter().any(|delta| delta.dialect() != DeltaDialect::MaxWeights) {
         return Err(Error::Argument(
             "deltas of other libraries cannot be folded in place: later deltas would not build on the folded one; fold them into a file".to_owned(),
         ));
     }
-    if let Some(url) = chain.iter().map(Delta::path).find(|path| is_url(path)) {
+    if let Some(url) = chain.iter().map(OpenedDelta::path).find(|path| is_url(path)) {
         return Err(Error::Argument(format!("{}: only deltas on a disk can be folded in place", text::path(url))));
     }
     let count = chain.len().saturating_sub(keep);
@@ -66,7 +66,7 @@ pub fn fold(
         return Ok(None);
     };
     let summary = write(base, folded, (last.path(), false), open, options, done, interrupt)?;
-    let now = Delta::open(last.path(), open)?;
+    let now = OpenedDelta::open(last.path(), open)?;
     remove_replaced(deltas, &[now], open)?;
     Ok(Some(summary))
 }
@@ -75,21 +75,21 @@ pub fn fold(
 /// identities were compared with the chain.
 fn write(
     base: &[PathBuf],
-    chain: &[Delta],
+    chain: &[OpenedDelta],
     (path, apart): (&Path, bool),
     open: &OpenOptions,
-    options: Options,
+    options: WriteOptions,
     done: &AtomicU64,
     interrupt: Interrupt<'_>,
 ) -> Result<DeltaSummary> {
     let paths: Vec<PathBuf> =
         base.iter().cloned().chain(chain.iter().map(|delta| delta.path().to_path_buf())).collect();
     let (old, new) = (Checkpoint::open(base, open)?, Checkpoint::open(&paths, open)?);
-    let (old, new) = (Version::of_checkpoint(&old)?, Version::of_checkpoint(&new)?);
+    let (old, new) = (VersionTensors::of_checkpoint(&old)?, VersionTensors::of_checkpoint(&new)?);
     if apart {
         old.check_target(path).and_then(|()| new.check_target(path))?;
     }
-    let own = chain.first().zip(chain.last()).filter(|(first, _)| first.dialect() == Dialect::MaxWeights);
+    let own = chain.first().zip(chain.last()).filter(|(first, _)| first.dialect() == DeltaDialect::MaxWeights);
     // Versions of other libraries are names, not identities.
     let expected = own.map(|(first, last)| [&first.header().base, &last.header().target].map(String::clone));
     let compare = |found: [&String; 2]| match &expected {
@@ -131,14 +131,14 @@ fn write(
 }
 
 /// Removes the deltas at paths, or in folders, that a folded delta of a chain replaces, the newest first.
-fn remove_replaced(paths: &[PathBuf], chain: &[Delta], open: &OpenOptions) -> Result<()> {
-    let folds: Vec<_> = chain.iter().map(Delta::header).filter(|header| !header.folded.is_empty()).collect();
+fn remove_replaced(paths: &[PathBuf], chain: &[OpenedDelta], open: &OpenOptions) -> Result<()> {
+    let folds: Vec<_> = chain.iter().map(OpenedDelta::header).filter(|header| !header.folded.is_empty()).collect();
     if folds.is_empty() {
         return Ok(());
     }
     let mut replaced: Vec<(usize, PathBuf)> = Vec::new();
-    for path in Delta::files_at(paths)? {
-        let delta = match Delta::open(&path, open) {
+    for path in OpenedDelta::files_at(paths)? {
+        let delta = match OpenedDelta::open(&path, open) {
             Ok(delta) => delta,
             // Other files, and files removed meanwhile, are ignored.
             Err(Error::Format(_) | Error::MissingFile { .. }) => continue,

@@ -1,15 +1,15 @@
 //! The layout of a GGUF file (version 3, little-endian): metadata of every type, and the tensors.
 
-use super::layout::{Declared, Layout, Stored};
+use super::layout::{DeclaredTensor, FileLayout, StoredElements};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::format::gguf::{ALIGNMENT_KEY, DEFAULT_ALIGNMENT, MAX_DIMENSIONS, Value, ValueType};
+use crate::format::gguf::{ALIGNMENT_KEY, DEFAULT_ALIGNMENT, GgufValue, MAX_DIMENSIONS, ValueType};
 use crate::text;
 
 const MAGIC: &[u8] = b"GGUF";
 const VERSION: u32 = 3;
 /// The size of ggml's name field, including the NUL.
-const NAME_ROOM: usize = 64;
+const NAME_BYTES: usize = 64;
 
 /// A value of the metadata.
 #[derive(Debug, Clone, PartialEq)]
@@ -32,23 +32,23 @@ pub enum MetadataValue {
     Array(ValueType, Vec<MetadataValue>),
 }
 
-impl From<Value<'_>> for MetadataValue {
-    fn from(value: Value<'_>) -> Self {
+impl From<GgufValue<'_>> for MetadataValue {
+    fn from(value: GgufValue<'_>) -> Self {
         match value {
-            Value::U8(value) => Self::U8(value),
-            Value::I8(value) => Self::I8(value),
-            Value::U16(value) => Self::U16(value),
-            Value::I16(value) => Self::I16(value),
-            Value::U32(value) => Self::U32(value),
-            Value::I32(value) => Self::I32(value),
-            Value::U64(value) => Self::U64(value),
-            Value::I64(value) => Self::I64(value),
-            Value::F32(value) => Self::F32(value),
-            Value::F64(value) => Self::F64(value),
-            Value::Bool(value) => Self::Bool(value),
-            Value::String(value) => Self::String(value.into()),
-            Value::Bytes(value) => Self::String(value.into()),
-            Value::Array(array) => Self::Array(array.element(), array.iter().map(Self::from).collect()),
+            GgufValue::U8(value) => Self::U8(value),
+            GgufValue::I8(value) => Self::I8(value),
+            GgufValue::U16(value) => Self::U16(value),
+            GgufValue::I16(value) => Self::I16(value),
+            GgufValue::U32(value) => Self::U32(value),
+            GgufValue::I32(value) => Self::I32(value),
+            GgufValue::U64(value) => Self::U64(value),
+            GgufValue::I64(value) => Self::I64(value),
+            GgufValue::F32(value) => Self::F32(value),
+            GgufValue::F64(value) => Self::F64(value),
+            GgufValue::Bool(value) => Self::Bool(value),
+            GgufValue::String(value) => Self::String(value.into()),
+            GgufValue::Bytes(value) => Self::String(value.into()),
+            GgufValue::Array(array) => Self::Array(array.element(), array.iter().map(Self::from).collect()),
         }
     }
 }
@@ -113,7 +113,7 @@ impl MetadataValue {
                 for value in values {
                     let found = value.value_type();
                     if found != *element {
-                        let key = text::shown(key);
+                        let key = text::escape(key);
                         return Err(Error::Argument(format!(
                             "metadata '{key}': an array of {element} has a value that is {found}; all values of an array must have the same type"
                         )));
@@ -126,13 +126,13 @@ impl MetadataValue {
     }
 }
 
-impl Layout {
+impl FileLayout {
     /// Lays out tensors in the given order, each at a multiple of the alignment: `general.alignment` in the metadata, or 32.
     ///
     /// # Errors
     /// A duplicate key, an array of mixed types, an alignment that is not a multiple of 8. A dtype that GGUF lacks, more than four dimensions, a name
     /// of 64 bytes or more, or two tensors of one name.
-    pub fn gguf(tensors: Vec<Declared>, metadata: &[(String, MetadataValue)]) -> Result<Self> {
+    pub fn gguf(tensors: Vec<DeclaredTensor>, metadata: &[(String, MetadataValue)]) -> Result<Self> {
         let mut keys = std::collections::HashSet::new();
         let mut alignment = DEFAULT_ALIGNMENT;
         let mut start = Vec::new();
@@ -142,7 +142,7 @@ impl Layout {
         start.extend_from_slice(&(metadata.len() as u64).to_le_bytes());
         for (key, value) in metadata {
             if !keys.insert(key) {
-                return Err(Error::Argument(format!("the key '{}' occurs twice", text::shown(key))));
+                return Err(Error::Argument(format!("the key '{}' occurs twice", text::escape(key))));
             }
             if key == ALIGNMENT_KEY {
                 alignment = aligned_to(value)?;
@@ -175,14 +175,14 @@ fn aligned_to(value: &MetadataValue) -> Result<u64> {
 }
 
 /// Appends the header record of a tensor.
-fn record(tensor: &Declared, offset: u64, out: &mut Vec<u8>) -> Result<()> {
-    let Declared { name, stored, shape } = tensor;
-    let refused = |why: String| Err(Error::Argument(format!("tensor '{}': {why}", text::shown(name))));
-    if name.len() >= NAME_ROOM {
+fn record(tensor: &DeclaredTensor, offset: u64, out: &mut Vec<u8>) -> Result<()> {
+    let DeclaredTensor { name, stored, shape } = tensor;
+    let refused = |why: String| Err(Error::Argument(format!("tensor '{}': {why}", text::escape(name))));
+    if name.len() >= NAME_BYTES {
         return refused(format!(
             "its name has {} bytes, but ggml has room for {}; rename it",
             name.len(),
-            NAME_ROOM - 1
+            NAME_BYTES - 1
         ));
     }
     if name.is_empty() || name.contains('\0') {
@@ -192,8 +192,8 @@ fn record(tensor: &Declared, offset: u64, out: &mut Vec<u8>) -> Result<()> {
         return refused(format!("it has {} dimensions, but ggml supports {MAX_DIMENSIONS}; reshape it", shape.len()));
     }
     let id = match stored {
-        Stored::Packed(encoding) => encoding.ggml(),
-        Stored::Plain(dtype) => match type_id(*dtype) {
+        StoredElements::Packed(encoding) => encoding.ggml(),
+        StoredElements::Plain(dtype) => match type_id(*dtype) {
             Some(id) => id,
             None => {
                 return refused(format!(

@@ -11,7 +11,7 @@ use crate::format::gguf::ALIGNMENT_KEY;
 const SPLIT: &str = "split.";
 
 /// Keys and values of a file.
-type Metadata = Vec<(String, MetadataValue)>;
+type FileMetadata = Vec<(String, MetadataValue)>;
 
 /// The folder of a set, and the prefix of its file names.
 pub(super) fn folder_and_stem(path: &Path) -> (&Path, &str) {
@@ -19,7 +19,7 @@ pub(super) fn folder_and_stem(path: &Path) -> (&Path, &str) {
 }
 
 /// The metadata of a single file.
-pub(super) fn of_one_file(metadata: &[(String, MetadataValue)]) -> Metadata {
+pub(super) fn of_one_file(metadata: &[(String, MetadataValue)]) -> FileMetadata {
     metadata.iter().filter(|(key, _)| !key.starts_with(SPLIT)).cloned().collect()
 }
 
@@ -29,7 +29,7 @@ pub(super) fn of_set(
     number: usize,
     count: usize,
     tensors: usize,
-) -> Result<Metadata> {
+) -> Result<FileMetadata> {
     let metadata = of_one_file(metadata);
     if count == 1 {
         return Ok(metadata);

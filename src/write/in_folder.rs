@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use super::replacement::{folder_of, has_room_for, replaceable, sync_folder};
+use super::replacement::{folder_of, has_space_for, replaceable, sync_folder};
 use super::unfinished::{placing, remove_abandoned};
-use super::{Declared, Layout, Replacement, Shards, standing};
+use super::{DeclaredTensor, FileLayout, PendingFile, Shards, existing};
 use crate::error::{Error, Result};
 use crate::source::store::IfExists;
 use crate::text;
@@ -32,9 +32,9 @@ impl Shards {
     /// The layouts of all files; `layout` gives each for its number and its tensors. Errors of any file are found before the first one is created.
     pub(super) fn layouts(
         &self,
-        tensors: &[Declared],
-        layout: impl Fn(usize, Vec<Declared>) -> Result<Layout>,
-    ) -> Result<Vec<Layout>> {
+        tensors: &[DeclaredTensor],
+        layout: impl Fn(usize, Vec<DeclaredTensor>) -> Result<FileLayout>,
+    ) -> Result<Vec<FileLayout>> {
         let of_file = |(number, (_, group)): (usize, &(String, Vec<usize>))| {
             layout(number, group.iter().map(|tensor| tensors[*tensor].clone()).collect())
         };
@@ -49,14 +49,14 @@ impl Shards {
         folder: &Path,
         stem: &str,
         (sync, if_exists): (bool, IfExists),
-        layouts: Vec<Layout>,
+        layouts: Vec<FileLayout>,
         interrupt: Interrupt<'_>,
-        write: impl Fn(Replacement, Layout, &[usize]) -> Result<Replacement>,
+        write: impl Fn(PendingFile, FileLayout, &[usize]) -> Result<PendingFile>,
     ) -> Result<Vec<PathBuf>> {
         self.prepare(folder, stem, (sync, if_exists), &layouts)?;
         let mut files = Vec::with_capacity(self.files.len() + 1);
         for ((name, group), layout) in self.files.iter().zip(layouts) {
-            let file = Replacement::begin(&folder.join(name), layout.file_bytes(), sync)?.if_exists(if_exists);
+            let file = PendingFile::begin(&folder.join(name), layout.file_bytes(), sync)?.if_exists(if_exists);
             files.push(write(file, layout, group)?);
         }
         self.place(folder, stem, (sync, if_exists), files, interrupt)
@@ -68,7 +68,7 @@ impl Shards {
         folder: &Path,
         stem: &str,
         (sync, if_exists): (bool, IfExists),
-        layouts: &[Layout],
+        layouts: &[FileLayout],
     ) -> Result<()> {
         #[cfg(unix)]
         check_open_files(
@@ -83,14 +83,14 @@ impl Shards {
             replaceable(&folder.join(name))?;
         }
         let lengths =
-            layouts.iter().map(Layout::file_bytes).chain(self.index.iter().map(|(_, index)| index.len() as u64));
+            layouts.iter().map(FileLayout::file_bytes).chain(self.index.iter().map(|(_, index)| index.len() as u64));
         for (name, len) in self.names().zip(lengths) {
-            standing::check(&folder.join(name), len, if_exists)?;
+            existing::check(&folder.join(name), len, if_exists)?;
         }
         if let (IfExists::Fail | IfExists::Same, Some(other)) = (if_exists, self.outdated(folder, stem)?.first()) {
             return Err(if_exists.refused(other, "which is not a file of this checkpoint"));
         }
-        has_room_for(folder, layouts.iter().fold(0, |bytes, layout| layout.file_bytes().saturating_add(bytes)))
+        has_space_for(folder, layouts.iter().fold(0, |bytes, layout| layout.file_bytes().saturating_add(bytes)))
     }
 
     /// Puts complete files and the index in place.
@@ -99,16 +99,16 @@ impl Shards {
         folder: &Path,
         stem: &str,
         (sync, if_exists): (bool, IfExists),
-        mut files: Vec<Replacement>,
+        mut files: Vec<PendingFile>,
         interrupt: Interrupt<'_>,
     ) -> Result<Vec<PathBuf>> {
         let mut paths: Vec<PathBuf> = files.iter().map(|file| file.target().to_path_buf()).collect();
         if let Some((name, index)) = &self.index {
-            let mut file = Replacement::of_bytes(&folder.join(name), index, sync)?.if_exists(if_exists);
+            let mut file = PendingFile::of_bytes(&folder.join(name), index, sync)?.if_exists(if_exists);
             file.compare(interrupt)?;
             files.push(file);
         }
-        files.iter_mut().try_for_each(Replacement::sync_now)?;
+        files.iter_mut().try_for_each(PendingFile::sync_now)?;
         let _alone = Alone::in_folder(folder, interrupt)?;
         let _placing = placing();
         if let Some((name, index)) = &self.index {
@@ -118,7 +118,7 @@ impl Shards {
             }
             paths.push(path);
         }
-        Replacement::place_all(files)?;
+        PendingFile::place_all(files)?;
         for path in self.outdated(folder, stem)? {
             match std::fs::remove_file(&path) {
                 Err(source) if source.kind() != io::ErrorKind::NotFound => {
@@ -154,7 +154,7 @@ impl Shards {
 
     /// Gives each complete shard a second name, and puts an index of these in place. This is one rename: before it, readers see the old files, and
     /// after it the new ones, while the shards are renamed one by one. Without hard links, this does nothing.
-    fn hand_over(&self, stem: &str, path: &Path, index: &[u8], files: &[Replacement], sync: bool) -> Result<()> {
+    fn hand_over(&self, stem: &str, path: &Path, index: &[u8], files: &[PendingFile], sync: bool) -> Result<()> {
         let mut names = HashMap::with_capacity(files.len());
         let mut links = Links::default();
         for (number, (file, (name, _))) in files.iter().zip(&self.files).enumerate() {
@@ -181,11 +181,11 @@ impl Shards {
             }
         }
         let index = serde_json::to_vec_pretty(&index).map_err(unusable)?;
-        let mut made = Replacement::of_bytes(path, &index, sync)?;
+        let mut made = PendingFile::of_bytes(path, &index, sync)?;
         made.sync_now()?;
-        let placed = Replacement::place_all(vec![made]);
+        let placed = PendingFile::place_all(vec![made]);
         // Also if the disk did not confirm the rename. From now on readers use the second names, until the last index is in place.
-        if placed.is_ok() || std::fs::read(path).is_ok_and(|there| there == index) {
+        if placed.is_ok() || std::fs::read(path).is_ok_and(|existing| existing == index) {
             links.0.clear();
         }
         placed
@@ -312,10 +312,10 @@ mod tests {
 
     #[test]
     fn more_files_than_a_process_may_open_are_refused_before_one_is_written() {
-        let said = |files, most| check_open_files(Path::new("out"), files, most).map_err(|error| error.to_string());
-        assert_eq!(said(1008, Some(1024)), Ok(()));
-        assert_eq!(said(100_000, None), Ok(()));
-        let refused = said(1009, Some(1024)).expect_err("too many");
+        let declared = |files, most| check_open_files(Path::new("out"), files, most).map_err(|error| error.to_string());
+        assert_eq!(declared(1008, Some(1024)), Ok(()));
+        assert_eq!(declared(100_000, None), Ok(()));
+        let refused = declared(1009, Some(1024)).expect_err("too many");
         assert!(
             refused.contains("out: 1009 files") && refused.contains("this process may open only 1024"),
             "{refused}"

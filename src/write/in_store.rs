@@ -4,18 +4,18 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::sink::{Destination, Sink, and};
-use super::{Layout, Shards};
+use super::sink::{SaveDestination, Sink, and};
+use super::{FileLayout, Shards};
 use crate::error::{Error, Result};
-use crate::source::store::{IfExists, Store, is_url, join, not_written};
+use crate::source::store::{IfExists, ObjectStore, is_url, join, not_written};
 use crate::text;
 use crate::workers::{Interrupt, uninterrupted};
 
 /// The target of files, and how existing ones are treated.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct InStore<'a> {
-    pub(super) store: &'a Arc<dyn Store>,
-    pub(super) to: &'a Destination,
+    pub(super) store: &'a Arc<dyn ObjectStore>,
+    pub(super) to: &'a SaveDestination,
     /// The source files of the tensors.
     pub(super) opened: &'a [PathBuf],
 }
@@ -28,11 +28,11 @@ impl InStore<'_> {
         shards: &Shards,
         folder: &Path,
         stem: &str,
-        layouts: Vec<Layout>,
+        layouts: Vec<FileLayout>,
         interrupt: Interrupt<'_>,
-        write: impl Fn(Sink, Layout, &[usize]) -> Result<Sink>,
+        write: impl Fn(Sink, FileLayout, &[usize]) -> Result<Sink>,
     ) -> Result<Vec<PathBuf>> {
-        let there = self.there(shards, folder, stem, interrupt)?;
+        let existing = self.existing(shards, folder, stem, interrupt)?;
         let urls: Vec<PathBuf> = shards.names().map(|name| join(folder, name)).collect();
         let mut begun = Vec::with_capacity(urls.len());
         // Errors are found before anything is uploaded.
@@ -56,11 +56,11 @@ impl InStore<'_> {
         if let Err(error) = written {
             return Err(files.into_iter().fold(error, |error, file| file.given_up(error)));
         }
-        self.finish(shards, folder, (stem, &there), files, interrupt)
+        self.finish(shards, folder, (stem, &existing), files, interrupt)
     }
 
     /// The names of the existing files; fails if they forbid the new ones.
-    pub(super) fn there(
+    pub(super) fn existing(
         &self,
         shards: &Shards,
         folder: &Path,
@@ -70,9 +70,9 @@ impl InStore<'_> {
         if !is_url(folder) {
             return Err(not_written(folder));
         }
-        let there = self.names(folder, interrupt)?;
-        self.check(shards, folder, stem, &there)?;
-        Ok(there)
+        let existing = self.names(folder, interrupt)?;
+        self.check(shards, folder, stem, &existing)?;
+        Ok(existing)
     }
 
     /// Names all complete files, and the index last. Then removes what an older save left.
@@ -80,7 +80,7 @@ impl InStore<'_> {
         &self,
         shards: &Shards,
         folder: &Path,
-        (stem, there): (&str, &[String]),
+        (stem, existing): (&str, &[String]),
         mut files: Vec<Sink>,
         interrupt: Interrupt<'_>,
     ) -> Result<Vec<PathBuf>> {
@@ -94,7 +94,7 @@ impl InStore<'_> {
         }
         self.place(files, interrupt)?;
         let outdated: Vec<PathBuf> =
-            there.iter().filter(|name| shards.is_outdated(name, stem)).map(|name| join(folder, name)).collect();
+            existing.iter().filter(|name| shards.is_outdated(name, stem)).map(|name| join(folder, name)).collect();
         if !outdated.is_empty() {
             self.store.remove(&outdated, interrupt)?;
         }
@@ -106,9 +106,9 @@ impl InStore<'_> {
         let mut placed: Vec<PathBuf> = Vec::new();
         let mut files = files.into_iter();
         while let Some(file) = files.next() {
-            let (url, stands) = (file.target().to_path_buf(), file.stands());
+            let (url, is_kept) = (file.target().to_path_buf(), file.is_kept());
             match file.commit(interrupt) {
-                Ok(()) if stands => {}
+                Ok(()) if is_kept => {}
                 Ok(()) => placed.push(url),
                 Err(error) => {
                     let error = files.fold(error, |error, file| file.given_up(error));
@@ -122,15 +122,15 @@ impl InStore<'_> {
     /// After an error, removes files already named that replaced nothing; otherwise the error lists them.
     fn taken_back(&self, error: Error, placed: &[PathBuf]) -> Error {
         let Some(first) = placed.first() else { return error };
-        let said = format!("{} of the new files, {} first", placed.len(), text::path(first));
+        let message = format!("{} of the new files, {} first", placed.len(), text::path(first));
         if self.to.if_exists != IfExists::Replace {
             // Not cancelled, as the cleanup must complete.
             return match self.store.remove(placed, &uninterrupted) {
                 Ok(()) => error,
-                Err(left) => and(error, &format!("{said}, could not be removed: {left}")),
+                Err(left) => and(error, &format!("{message}, could not be removed: {left}")),
             };
         }
-        and(error, &format!("{said}, are already in place: save again, or the folder is a mixture of two saves"))
+        and(error, &format!("{message}, are already in place: save again, or the folder is a mixture of two saves"))
     }
 
     /// The names of the existing files.
@@ -144,14 +144,14 @@ impl InStore<'_> {
     }
 
     /// Fails if existing files must stay, or if only some of the shards were opened and others would be lost.
-    fn check(&self, shards: &Shards, folder: &Path, stem: &str, there: &[String]) -> Result<()> {
+    fn check(&self, shards: &Shards, folder: &Path, stem: &str, existing: &[String]) -> Result<()> {
         let replaced = |name: &&String| shards.names().any(|own| own == **name) || shards.is_outdated(name, stem);
-        let own: Vec<PathBuf> = there.iter().filter(replaced).map(|name| join(folder, name)).collect();
+        let own: Vec<PathBuf> = existing.iter().filter(replaced).map(|name| join(folder, name)).collect();
         match self.to.if_exists {
             IfExists::Replace => {}
             // Each file is compared when it is created, or when it is complete.
             IfExists::Same => {
-                let other = there.iter().find(|name| shards.is_outdated(name, stem)).map(|name| join(folder, name));
+                let other = existing.iter().find(|name| shards.is_outdated(name, stem)).map(|name| join(folder, name));
                 return other.map_or(Ok(()), |other| {
                     Err(IfExists::Same.refused(&other, "which is not a file of this checkpoint"))
                 });
@@ -177,7 +177,7 @@ impl InStore<'_> {
 ///
 /// # Errors
 /// See [`Replacement::of_bytes`](super::Replacement::of_bytes); the server refuses; another file exists and must stay.
-pub fn place_file(path: &Path, bytes: &[u8], sync: bool, to: &Destination, interrupt: Interrupt<'_>) -> Result<()> {
+pub fn place_file(path: &Path, bytes: &[u8], sync: bool, to: &SaveDestination, interrupt: Interrupt<'_>) -> Result<()> {
     let mut file = to.of_bytes(path, bytes, sync, interrupt)?;
     file.flush(interrupt)?;
     file.commit(interrupt)

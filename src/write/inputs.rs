@@ -20,7 +20,7 @@ type FileId = PathBuf;
 
 /// The input files and folders.
 #[derive(Debug, Clone, Default)]
-pub struct Inputs {
+pub struct WriteInputs {
     paths: Vec<PathBuf>,
     /// Mapped files whose paths are unknown: device and inode.
     mapped: HashSet<(u64, u64)>,
@@ -28,13 +28,13 @@ pub struct Inputs {
 
 /// How a target and an input overlap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Meeting {
+enum InputOverlap {
     Is,
     LiesIn,
     Holds,
 }
 
-impl Inputs {
+impl WriteInputs {
     /// Creates inputs from these paths: files, folders and URLs.
     pub fn new(paths: impl IntoIterator<Item = PathBuf>) -> Self {
         Self { paths: paths.into_iter().collect(), mapped: HashSet::new() }
@@ -70,17 +70,17 @@ impl Inputs {
     /// The target is an input.
     pub fn check_file(&self, target: &Path) -> Result<()> {
         match self.meeting(target) {
-            Some((Meeting::Is, input)) => Err(refused(target, Meeting::Is, &input)),
+            Some((InputOverlap::Is, input)) => Err(refused(target, InputOverlap::Is, &input)),
             _ => Ok(()),
         }
     }
 
     /// Whether a target is inside an input folder.
     pub fn hold(&self, target: &Path) -> bool {
-        matches!(self.meeting(target), Some((Meeting::LiesIn, _)))
+        matches!(self.meeting(target), Some((InputOverlap::LiesIn, _)))
     }
 
-    fn meeting(&self, target: &Path) -> Option<(Meeting, PathBuf)> {
+    fn meeting(&self, target: &Path) -> Option<(InputOverlap, PathBuf)> {
         if is_url(target) {
             let target = normal(target);
             let meet = |path: &&PathBuf| Some((url_meeting(&target, &normal(path))?, (*path).clone()));
@@ -88,7 +88,7 @@ impl Inputs {
         }
         let (target_id, places) = (file_id(target), places(target));
         if target_id.as_ref().is_some_and(|id| self.is_mapped(id)) {
-            return Some((Meeting::Is, target.to_path_buf()));
+            return Some((InputOverlap::Is, target.to_path_buf()));
         }
         let above: Vec<FileId> =
             places.iter().flat_map(|place| place.ancestors().skip(1)).filter_map(file_id).collect();
@@ -97,16 +97,16 @@ impl Inputs {
         for path in self.paths.iter().filter(|path| !is_url(path)) {
             let Some(id) = file_id(path) else { continue };
             if target_id.as_ref() == Some(&id) {
-                return Some((Meeting::Is, path.clone()));
+                return Some((InputOverlap::Is, path.clone()));
             }
             if let Some(folder) = folder(path)
                 && file_id(&folder).is_some_and(|id| above.contains(&id) || target_id.as_ref() == Some(&id))
             {
-                return Some((Meeting::LiesIn, folder));
+                return Some((InputOverlap::LiesIn, folder));
             }
             let is_within = |target: &PathBuf| self::places(path).iter().any(|place| place.starts_with(target));
             if holds.is_none() && is_folder && places.iter().any(is_within) {
-                holds = Some((Meeting::Holds, path.clone()));
+                holds = Some((InputOverlap::Holds, path.clone()));
             }
         }
         holds
@@ -123,14 +123,16 @@ impl Inputs {
     }
 }
 
-fn refused(target: &Path, meeting: Meeting, input: &Path) -> Error {
+fn refused(target: &Path, meeting: InputOverlap, input: &Path) -> Error {
     let (target, input) = (text::path(target), text::path(input));
     Error::Argument(match meeting {
-        Meeting::Is => format!("{target}: this is the input '{input}', which would be lost: write to another path"),
-        Meeting::LiesIn => {
+        InputOverlap::Is => {
+            format!("{target}: this is the input '{input}', which would be lost: write to another path")
+        }
+        InputOverlap::LiesIn => {
             format!("{target}: this is inside the input '{input}', which would change: write to another folder")
         }
-        Meeting::Holds => {
+        InputOverlap::Holds => {
             format!("{target}: this folder holds the input '{input}', which could be lost: write to another folder")
         }
     })
@@ -164,13 +166,13 @@ fn file_id(path: &Path) -> Option<FileId> {
 /// The places of a path, which need not exist: the path itself, and the target of its links.
 fn places(path: &Path) -> Vec<PathBuf> {
     let Ok(absolute) = std::path::absolute(path) else { return Vec::new() };
-    let there = |path: &Path| path.canonicalize().ok();
+    let existing = |path: &Path| path.canonicalize().ok();
     let own = absolute.ancestors().find_map(|above| {
         let rest = absolute.strip_prefix(above).ok()?;
         // The last name is part of the place, even if it is a link.
-        if rest.as_os_str().is_empty() && above.parent().is_some() { None } else { Some(there(above)?.join(rest)) }
+        if rest.as_os_str().is_empty() && above.parent().is_some() { None } else { Some(existing(above)?.join(rest)) }
     });
-    own.into_iter().chain(there(path)).collect()
+    own.into_iter().chain(existing(path)).collect()
 }
 
 /// The URL without parts that do not distinguish objects.
@@ -183,14 +185,14 @@ fn normal(url: &Path) -> String {
     format!("{}://{}/{}", scheme.to_ascii_lowercase(), host.to_ascii_lowercase(), key.join("/"))
 }
 
-fn url_meeting(target: &str, input: &str) -> Option<Meeting> {
+fn url_meeting(target: &str, input: &str) -> Option<InputOverlap> {
     let below = |url: &str, folder: &str| {
         url.strip_prefix(folder.trim_end_matches('/')).is_some_and(|rest| rest.starts_with('/') && rest.len() > 1)
     };
     match () {
-        () if target == input => Some(Meeting::Is),
-        () if below(target, input) => Some(Meeting::LiesIn),
-        () if below(input, target) => Some(Meeting::Holds),
+        () if target == input => Some(InputOverlap::Is),
+        () if below(target, input) => Some(InputOverlap::LiesIn),
+        () if below(input, target) => Some(InputOverlap::Holds),
         () => None,
     }
 }
@@ -199,7 +201,7 @@ fn url_meeting(target: &str, input: &str) -> Option<Meeting> {
 mod tests {
     use super::*;
 
-    fn said(inputs: &Inputs, target: &Path) -> Option<Meeting> {
+    fn overlap_of(inputs: &WriteInputs, target: &Path) -> Option<InputOverlap> {
         inputs.meeting(target).map(|(meeting, _)| meeting)
     }
 
@@ -212,48 +214,48 @@ mod tests {
         for name in ["one", "model/a", "out/b"] {
             std::fs::write(at(name), name).expect("written");
         }
-        let inputs = Inputs::new([at("one"), at("model"), at("out/b")]);
+        let inputs = WriteInputs::new([at("one"), at("model"), at("out/b")]);
         for (target, meeting) in [
-            ("one", Some(Meeting::Is)),
-            ("sub/../one", Some(Meeting::Is)),
-            ("model", Some(Meeting::Is)),
-            ("model/a", Some(Meeting::LiesIn)),
-            ("model/new", Some(Meeting::LiesIn)),
-            ("model/sub/new/newer", Some(Meeting::LiesIn)),
-            ("out", Some(Meeting::Holds)),
+            ("one", Some(InputOverlap::Is)),
+            ("sub/../one", Some(InputOverlap::Is)),
+            ("model", Some(InputOverlap::Is)),
+            ("model/a", Some(InputOverlap::LiesIn)),
+            ("model/new", Some(InputOverlap::LiesIn)),
+            ("model/sub/new/newer", Some(InputOverlap::LiesIn)),
+            ("out", Some(InputOverlap::Holds)),
             ("out/new", None),
             ("new", None),
             ("model2", None),
         ] {
             std::fs::create_dir_all(at("sub")).expect("made");
-            assert_eq!(said(&inputs, &at(target)), meeting, "{target}");
+            assert_eq!(overlap_of(&inputs, &at(target)), meeting, "{target}");
         }
-        assert_eq!(said(&inputs, folder.path()), Some(Meeting::Holds));
+        assert_eq!(overlap_of(&inputs, folder.path()), Some(InputOverlap::Holds));
         std::fs::hard_link(at("one"), at("hard")).expect("linked");
-        assert_eq!(said(&inputs, &at("hard")), Some(Meeting::Is));
+        assert_eq!(overlap_of(&inputs, &at("hard")), Some(InputOverlap::Is));
         #[cfg(unix)]
         {
             std::os::unix::fs::symlink(at("one"), at("soft")).expect("linked");
             std::os::unix::fs::symlink(at("model"), at("soft model")).expect("linked");
-            assert_eq!(said(&inputs, &at("soft")), Some(Meeting::Is));
-            assert_eq!(said(&inputs, &at("soft model/new")), Some(Meeting::LiesIn));
+            assert_eq!(overlap_of(&inputs, &at("soft")), Some(InputOverlap::Is));
+            assert_eq!(overlap_of(&inputs, &at("soft model/new")), Some(InputOverlap::LiesIn));
         }
     }
 
     #[test]
     fn an_input_of_a_store_is_known_by_its_url() {
-        let inputs = Inputs::new(["s3://bucket/model", "s3://bucket/out/one.safetensors"].map(PathBuf::from));
+        let inputs = WriteInputs::new(["s3://bucket/model", "s3://bucket/out/one.safetensors"].map(PathBuf::from));
         for (target, meeting) in [
-            ("s3://bucket/model", Some(Meeting::Is)),
-            ("s3://Bucket//model/", Some(Meeting::Is)),
-            ("s3://bucket/model/new", Some(Meeting::LiesIn)),
-            ("s3://bucket/out", Some(Meeting::Holds)),
+            ("s3://bucket/model", Some(InputOverlap::Is)),
+            ("s3://Bucket//model/", Some(InputOverlap::Is)),
+            ("s3://bucket/model/new", Some(InputOverlap::LiesIn)),
+            ("s3://bucket/out", Some(InputOverlap::Holds)),
             ("s3://bucket/out/two.safetensors", None),
             ("s3://bucket/model2", None),
             ("s3://other/model", None),
             ("model", None),
         ] {
-            assert_eq!(said(&inputs, Path::new(target)), meeting, "{target}");
+            assert_eq!(overlap_of(&inputs, Path::new(target)), meeting, "{target}");
         }
     }
 }

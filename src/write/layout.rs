@@ -11,18 +11,18 @@ use crate::tensor::{Element, checked_bytes, checked_elements};
 use crate::text;
 
 /// The maximum size of a file, far below the limit of 64-bit offsets.
-pub(super) const MOST_BYTES: u64 = 1 << 62;
+pub(super) const MAX_BYTES: u64 = 1 << 62;
 
 /// The stored type of a tensor's elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Stored {
+pub enum StoredElements {
     /// Plain elements.
     Plain(DType),
     /// Blocks of a packed type; the shape counts elements.
     Packed(Encoding),
 }
 
-impl Stored {
+impl StoredElements {
     /// The stored type of a checkpoint's tensor; `None` if no other format supports it.
     pub fn of(element: Element<'_>) -> Option<Self> {
         match element {
@@ -46,11 +46,11 @@ impl Stored {
                 (elements / per_block).checked_mul(encoding.bytes_per_block() as u64)?
             }
         };
-        (bytes <= MOST_BYTES).then_some(bytes)
+        (bytes <= MAX_BYTES).then_some(bytes)
     }
 }
 
-impl fmt::Display for Stored {
+impl fmt::Display for StoredElements {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Plain(dtype) => f.pad(dtype.name()),
@@ -61,16 +61,16 @@ impl fmt::Display for Stored {
 
 /// A tensor to be written.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Declared {
+pub struct DeclaredTensor {
     /// Its name.
     pub name: String,
     /// Its stored type.
-    pub stored: Stored,
+    pub stored: StoredElements,
     /// Its shape, slowest dimension first.
     pub shape: Vec<u64>,
 }
 
-impl Declared {
+impl DeclaredTensor {
     /// Its bytes.
     ///
     /// # Errors
@@ -78,7 +78,7 @@ impl Declared {
     pub fn bytes(&self) -> Result<u64> {
         let Self { name, stored, shape } = self;
         self.stored.bytes(shape).ok_or_else(|| {
-            let name = text::shown(name);
+            let name = text::escape(name);
             Error::Argument(format!(
                 "tensor '{name}': {stored} of shape {shape:?} does not fill whole bytes and blocks, or has more than 2^62 bytes"
             ))
@@ -88,41 +88,41 @@ impl Declared {
 
 /// A tensor, and the place of its bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct TensorPlacement {
     /// The tensor.
-    pub tensor: Declared,
+    pub tensor: DeclaredTensor,
     /// Its byte range in the file.
     pub bytes: Range<u64>,
 }
 
 /// The layout of a file.
 #[derive(Debug, Clone)]
-pub struct Layout {
+pub struct FileLayout {
     /// The bytes before the data.
     start: Vec<u8>,
     /// In file order.
-    places: Vec<Place>,
+    places: Vec<TensorPlacement>,
     len: u64,
     by_name: HashMap<String, usize>,
 }
 
-impl Layout {
+impl FileLayout {
     /// Places tensors sequentially behind `start`; each starts at a multiple of `alignment`, and so does the end.
-    pub(super) fn behind(start: Vec<u8>, tensors: Vec<Declared>, alignment: u64) -> Result<Self> {
+    pub(super) fn behind(start: Vec<u8>, tensors: Vec<DeclaredTensor>, alignment: u64) -> Result<Self> {
         let (mut at, mut places) = (start.len() as u64, Vec::with_capacity(tensors.len()));
         let mut by_name = HashMap::with_capacity(tensors.len());
         for tensor in tensors {
             if by_name.insert(tensor.name.clone(), places.len()).is_some() {
-                let name = text::shown(&tensor.name);
+                let name = text::escape(&tensor.name);
                 return Err(Error::Argument(format!(
                     "two tensors are called '{name}': names must be unique in a file"
                 )));
             }
-            let end = at.checked_add(tensor.bytes()?).filter(|end| *end <= MOST_BYTES).ok_or_else(|| {
-                let name = text::shown(&tensor.name);
+            let end = at.checked_add(tensor.bytes()?).filter(|end| *end <= MAX_BYTES).ok_or_else(|| {
+                let name = text::escape(&tensor.name);
                 Error::Argument(format!("the tensors up to '{name}' have more than 2^62 bytes"))
             })?;
-            places.push(Place { tensor, bytes: at..end });
+            places.push(TensorPlacement { tensor, bytes: at..end });
             at = end.next_multiple_of(alignment);
         }
         Ok(Self { start, places, len: at, by_name })
@@ -134,7 +134,7 @@ impl Layout {
     }
 
     /// The tensors, in the order of the file.
-    pub fn places(&self) -> &[Place] {
+    pub fn places(&self) -> &[TensorPlacement] {
         &self.places
     }
 

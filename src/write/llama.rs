@@ -1,6 +1,6 @@
 //! Which tensors llama.cpp's tools quantize, and which stay unchanged.
 
-use super::{MetadataValue, Stored};
+use super::{MetadataValue, StoredElements};
 use crate::checkpoint::Catalog;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -28,27 +28,27 @@ const PLAIN: [&str; 10] = [
 
 /// The stored type of a tensor in a quantized GGUF file, by the rules of llama.cpp's converter. Matrices are packed, or float16 if their rows are not
 /// whole blocks. Vectors, norms and others that ggml needs in float32 are float32. Integers are unchanged.
-pub fn quantized(name: &str, shape: &[u64], found: Stored, encoding: Encoding) -> Stored {
+pub fn quantized(name: &str, shape: &[u64], found: StoredElements, encoding: Encoding) -> StoredElements {
     match found {
-        Stored::Plain(dtype) if !dtype.is_float() => return found,
-        Stored::Packed(packed) if packed == encoding => return found,
-        Stored::Plain(_) | Stored::Packed(_) => {}
+        StoredElements::Plain(dtype) if !dtype.is_float() => return found,
+        StoredElements::Packed(packed) if packed == encoding => return found,
+        StoredElements::Plain(_) | StoredElements::Packed(_) => {}
     }
     // ggml does not count leading dimensions of 1.
     let is_matrix = shape.iter().skip_while(|dim| **dim == 1).count() >= 2;
     if !is_matrix || !name.ends_with("weight") || PLAIN.iter().any(|part| name.contains(part)) {
-        return Stored::Plain(DType::Float32);
+        return StoredElements::Plain(DType::Float32);
     }
     let is_whole = shape.last().is_some_and(|row| row.is_multiple_of(encoding.elements_per_block() as u64));
-    if is_whole { Stored::Packed(encoding) } else { Stored::Plain(DType::Float16) }
+    if is_whole { StoredElements::Packed(encoding) } else { StoredElements::Plain(DType::Float16) }
 }
 
 /// Fails if no tensor has the requested encoding.
 ///
 /// # Errors
 /// None of the tensors is stored in this encoding.
-pub fn check_quantized(tensors: impl IntoIterator<Item = Stored>, encoding: Encoding) -> Result<()> {
-    if tensors.into_iter().any(|stored| stored == Stored::Packed(encoding)) {
+pub fn check_quantized(tensors: impl IntoIterator<Item = StoredElements>, encoding: Encoding) -> Result<()> {
+    if tensors.into_iter().any(|stored| stored == StoredElements::Packed(encoding)) {
         return Ok(());
     }
     let per_block = encoding.elements_per_block();
@@ -67,7 +67,7 @@ pub fn text_metadata(catalog: &Catalog) -> impl Iterator<Item = (&str, &str)> {
 /// which has precedence.
 pub fn gguf_metadata(
     catalog: &Catalog,
-    matrices: Option<Stored>,
+    matrices: Option<StoredElements>,
     given: Vec<(String, MetadataValue)>,
 ) -> Vec<(String, MetadataValue)> {
     let mut found: Vec<(String, MetadataValue)> = match catalog.gguf() {
@@ -77,16 +77,16 @@ pub fn gguf_metadata(
             .map(|(key, value)| (key.to_owned(), MetadataValue::String(value.into())))
             .collect(),
     };
-    let mut said = Vec::new();
+    let mut declared = Vec::new();
     if let Some(stored) = matrices {
         // The key of the source would describe another file.
         found.retain(|(key, _)| key != FILE_TYPE);
-        said.extend(file_type(stored).map(|number| (FILE_TYPE.to_owned(), MetadataValue::U32(number))));
-        if let Stored::Packed(_) = stored {
-            said.push((QUANTIZATION_VERSION.0.to_owned(), MetadataValue::U32(QUANTIZATION_VERSION.1)));
+        declared.extend(file_type(stored).map(|number| (FILE_TYPE.to_owned(), MetadataValue::U32(number))));
+        if let StoredElements::Packed(_) = stored {
+            declared.push((QUANTIZATION_VERSION.0.to_owned(), MetadataValue::U32(QUANTIZATION_VERSION.1)));
         }
     }
-    for (key, value) in said.into_iter().chain(given) {
+    for (key, value) in declared.into_iter().chain(given) {
         match found.iter_mut().find(|(known, _)| *known == key) {
             Some((_, old)) => *old = value,
             None => found.push((key, value)),
@@ -96,17 +96,17 @@ pub fn gguf_metadata(
 }
 
 /// The value of `general.file_type` for matrices of this type.
-fn file_type(matrices: Stored) -> Option<u32> {
+fn file_type(matrices: StoredElements) -> Option<u32> {
     Some(match matrices {
-        Stored::Plain(DType::Float32) => 0,
-        Stored::Plain(DType::Float16) => 1,
-        Stored::Plain(DType::BFloat16) => 32,
-        Stored::Packed(Encoding::Q4_0) => 2,
-        Stored::Packed(Encoding::Q4_1) => 3,
-        Stored::Packed(Encoding::Q8_0) => 7,
-        Stored::Packed(Encoding::Q5_0) => 8,
-        Stored::Packed(Encoding::Q5_1) => 9,
-        Stored::Plain(_) | Stored::Packed(_) => return None,
+        StoredElements::Plain(DType::Float32) => 0,
+        StoredElements::Plain(DType::Float16) => 1,
+        StoredElements::Plain(DType::BFloat16) => 32,
+        StoredElements::Packed(Encoding::Q4_0) => 2,
+        StoredElements::Packed(Encoding::Q4_1) => 3,
+        StoredElements::Packed(Encoding::Q8_0) => 7,
+        StoredElements::Packed(Encoding::Q5_0) => 8,
+        StoredElements::Packed(Encoding::Q5_1) => 9,
+        StoredElements::Plain(_) | StoredElements::Packed(_) => return None,
     })
 }
 
@@ -116,17 +116,17 @@ mod tests {
 
     #[test]
     fn matrices_are_packed_and_the_rest_is_what_ggml_computes_with() {
-        let half = Stored::Plain(DType::BFloat16);
+        let half = StoredElements::Plain(DType::BFloat16);
         let made = |name, shape: &[u64]| quantized(name, shape, half, Encoding::Q8_0);
-        assert_eq!(made("blk.0.attn_q.weight", &[64, 64]), Stored::Packed(Encoding::Q8_0));
-        assert_eq!(made("blk.0.ffn_up_exps.weight", &[8, 64, 64]), Stored::Packed(Encoding::Q8_0));
-        assert_eq!(made("blk.0.attn_q.weight", &[64, 40]), Stored::Plain(DType::Float16));
+        assert_eq!(made("blk.0.attn_q.weight", &[64, 64]), StoredElements::Packed(Encoding::Q8_0));
+        assert_eq!(made("blk.0.ffn_up_exps.weight", &[8, 64, 64]), StoredElements::Packed(Encoding::Q8_0));
+        assert_eq!(made("blk.0.attn_q.weight", &[64, 40]), StoredElements::Plain(DType::Float16));
         for name in ["blk.0.attn_q_norm.weight", "position_embd.weight", "blk.0.attn_q.bias"] {
-            assert_eq!(made(name, &[64, 64]), Stored::Plain(DType::Float32), "{name}");
+            assert_eq!(made(name, &[64, 64]), StoredElements::Plain(DType::Float32), "{name}");
         }
-        assert_eq!(made("output.weight", &[1, 64]), Stored::Plain(DType::Float32));
+        assert_eq!(made("output.weight", &[1, 64]), StoredElements::Plain(DType::Float32));
         let same = |found| quantized("output.weight", &[64, 64], found, Encoding::Q8_0) == found;
-        assert!(same(Stored::Plain(DType::Int32)) && same(Stored::Packed(Encoding::Q8_0)));
-        assert!(!same(Stored::Packed(Encoding::Q4_0)));
+        assert!(same(StoredElements::Plain(DType::Int32)) && same(StoredElements::Packed(Encoding::Q8_0)));
+        assert!(!same(StoredElements::Packed(Encoding::Q4_0)));
     }
 }

@@ -8,12 +8,12 @@ use std::sync::Arc;
 use super::gguf::MetadataValue;
 use super::replacement::{COPIED_AT_A_TIME, write_all_at};
 use super::safetensors::{self, MAX_HEADER};
-use super::{Declared, Layout, Replacement, Stored};
+use super::{DeclaredTensor, FileLayout, PendingFile, StoredElements};
 use crate::checkpoint::{Catalog, Checkpoint, OpenOptions};
 use crate::error::{Error, Result};
-use crate::format::Kind;
-use crate::memory::{Fingerprint, replaced};
-use crate::source::{LocalFile, Part, Source};
+use crate::format::FormatKind;
+use crate::memory::{FileIdentity, replaced};
+use crate::source::{LocalFile, ReadRange, Source};
 use crate::tensor::{Element, TensorInfo};
 use crate::text;
 use crate::workers::Interrupt;
@@ -24,7 +24,7 @@ const PAGE: usize = 4096;
 const LENGTH: usize = 8;
 
 /// A key and its value; `None` removes it.
-pub type Change = (String, Option<MetadataValue>);
+pub type KeyChange = (String, Option<MetadataValue>);
 
 /// The result for a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,13 +44,13 @@ pub enum Edited {
 ///
 /// # Errors
 /// A file that cannot be opened, or has another format; values that are not text, for safetensors; a system error. Then nothing has changed.
-pub fn edit_metadata(path: &Path, changes: &[Change], sync: bool, interrupt: Interrupt<'_>) -> Result<Edited> {
+pub fn edit_metadata(path: &Path, changes: &[KeyChange], sync: bool, interrupt: Interrupt<'_>) -> Result<Edited> {
     let source: Arc<dyn Source> = Arc::new(LocalFile::open(path)?);
     let opened = Checkpoint::open_sources(vec![source.clone()], &OpenOptions::default())?;
     let catalog = opened.catalog();
     let (old, new) = match catalog.kind() {
-        Kind::Safetensors => of_safetensors(&*source, catalog, changes, interrupt)?,
-        Kind::Gguf => match catalog.gguf() {
+        FormatKind::Safetensors => of_safetensors(&*source, catalog, changes, interrupt)?,
+        FormatKind::Gguf => match catalog.gguf() {
             Some(gguf) if !gguf.big_endian && gguf.version == 3 => of_gguf(&*source, catalog, changes, interrupt)?,
             _ => {
                 let why = "a GGUF file with another byte order or of an old version can be read, but not written; convert it first";
@@ -77,7 +77,7 @@ pub fn edit_metadata(path: &Path, changes: &[Change], sync: bool, interrupt: Int
 fn of_safetensors(
     source: &dyn Source,
     catalog: &Catalog,
-    changes: &[Change],
+    changes: &[KeyChange],
     interrupt: Interrupt<'_>,
 ) -> Result<(Vec<u8>, Vec<u8>)> {
     let mut metadata: std::collections::BTreeMap<String, String> =
@@ -88,7 +88,7 @@ fn of_safetensors(
                 metadata.insert(key.clone(), String::from_utf8_lossy(bytes).into_owned());
             }
             Some(other) => {
-                let (key, kind) = (text::shown(key), other.value_type());
+                let (key, kind) = (text::escape(key), other.value_type());
                 return Err(Error::Argument(format!(
                     "metadata '{key}': a safetensors file holds only strings there, not {kind}"
                 )));
@@ -99,7 +99,7 @@ fn of_safetensors(
         }
     }
     let mut length = [0; LENGTH];
-    source.read(&mut [Part { offset: 0, bytes: &mut length }], interrupt)?;
+    source.read(&mut [ReadRange { offset: 0, bytes: &mut length }], interrupt)?;
     let length = u64::from_le_bytes(length).checked_add(LENGTH as u64).filter(|length| *length <= source.len());
     let old = read_start(source, length.ok_or_else(|| replaced(source.path()))?, interrupt)?;
     let records = catalog.table().iter().map(|info| {
@@ -127,12 +127,12 @@ fn of_safetensors(
     }
     header.extend_from_slice(&tensors);
     header.push(b'}');
-    let room = old.len() - LENGTH;
-    let len = if header.len() <= room {
-        room
+    let available = old.len() - LENGTH;
+    let len = if header.len() <= available {
+        available
     } else {
         // The data move by whole pages, so that a filesystem can share them.
-        room + (header.len() - room).next_multiple_of(PAGE)
+        available + (header.len() - available).next_multiple_of(PAGE)
     };
     if len > MAX_HEADER {
         return Err(Error::Argument(format!(
@@ -147,7 +147,7 @@ fn of_safetensors(
 fn of_gguf(
     source: &dyn Source,
     catalog: &Catalog,
-    changes: &[Change],
+    changes: &[KeyChange],
     interrupt: Interrupt<'_>,
 ) -> Result<(Vec<u8>, Vec<u8>)> {
     let pairs = catalog.gguf().into_iter().flat_map(|gguf| gguf.metadata.iter());
@@ -165,15 +165,15 @@ fn of_gguf(
     }
     let mut places = Vec::new();
     for info in catalog.table().iter() {
-        let Some(stored) = Stored::of(info.element) else {
+        let Some(stored) = StoredElements::of(info.element) else {
             return Err(refused(source.path(), &not_written(&info)));
         };
-        let tensor = Declared { name: info.name.to_owned(), stored, shape: info.shape.to_vec() };
+        let tensor = DeclaredTensor { name: info.name.to_owned(), stored, shape: info.shape.to_vec() };
         places.push((info.span.start(), tensor));
     }
     let begin = places.iter().map(|(start, _)| *start).min().unwrap_or_else(|| source.len());
     let old: Vec<u64> = places.iter().map(|(start, _)| start - begin).collect();
-    let layout = Layout::gguf(places.into_iter().map(|(_, tensor)| tensor).collect(), &metadata)?;
+    let layout = FileLayout::gguf(places.into_iter().map(|(_, tensor)| tensor).collect(), &metadata)?;
     let data = layout.start().len() as u64;
     let new: Vec<u64> = layout.places().iter().map(|place| place.bytes.start - data).collect();
     if old != new {
@@ -184,7 +184,7 @@ fn of_gguf(
 }
 
 fn not_written(info: &TensorInfo<'_>) -> String {
-    format!("tensor '{}' has the type {}, which cannot be written", text::shown(info.name), info.element)
+    format!("tensor '{}' has the type {}, which cannot be written", text::escape(info.name), info.element)
 }
 
 fn refused(path: &Path, why: &str) -> Error {
@@ -193,7 +193,7 @@ fn refused(path: &Path, why: &str) -> Error {
 
 fn read_start(source: &dyn Source, len: u64, interrupt: Interrupt<'_>) -> Result<Vec<u8>> {
     let mut start = vec![0; len as usize];
-    source.read(&mut [Part { offset: 0, bytes: &mut start }], interrupt)?;
+    source.read(&mut [ReadRange { offset: 0, bytes: &mut start }], interrupt)?;
     Ok(start)
 }
 
@@ -211,7 +211,7 @@ fn overwrite(source: &dyn Source, at: u64, bytes: &[u8], sync: bool) -> Result<(
     let path = source.path();
     let failed = |source| Error::io(path, "write", source);
     let file = File::options().write(true).open(path).map_err(failed)?;
-    source.origin().check(Fingerprint::of(&file.metadata().map_err(failed)?))?;
+    source.origin().check(FileIdentity::of(&file.metadata().map_err(failed)?))?;
     write_all_at(&file, at, bytes)
         .map_err(|source| Error::io(path, format!("write {} bytes at {at}", bytes.len()), source))?;
     if sync {
@@ -231,7 +231,7 @@ fn rewrite(
 ) -> Result<()> {
     let data = source.len() - old.min(source.len());
     let new = start.len() as u64;
-    let mut file = Replacement::create(path, new + data, sync)?;
+    let mut file = PendingFile::create(path, new + data, sync)?;
     file.write_at(0, start)?;
     let mut between = Vec::new();
     for at in (0..data).step_by(COPIED_AT_A_TIME as usize) {
@@ -239,7 +239,7 @@ fn rewrite(
         let len = COPIED_AT_A_TIME.min(data - at);
         if !file.copy_at(new + at, source, old + at, len)? {
             between.resize(len as usize, 0);
-            source.read(&mut [Part { offset: old + at, bytes: &mut between }], interrupt)?;
+            source.read(&mut [ReadRange { offset: old + at, bytes: &mut between }], interrupt)?;
             file.write_at(new + at, &between)?;
         }
     }

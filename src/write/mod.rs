@@ -5,11 +5,11 @@
 //! takes tensors in any order and in parts. An [`Output`] is one or several files of a format; [`save`] fills it from memory, and [`convert`] from a
 //! checkpoint.
 
-mod aside;
+mod all_to_all;
 mod convert;
 mod delta;
 mod dialect;
-mod exchange;
+mod existing;
 mod fold;
 mod gguf;
 mod gguf_set;
@@ -25,56 +25,56 @@ mod replacement;
 mod run;
 mod safetensors;
 mod save;
+mod sharded_save;
 mod shards;
 mod share;
 mod sink;
-mod standing;
+mod spill;
 mod steps;
 mod task;
-mod together;
 mod unfinished;
 mod update;
 mod verify;
 mod version;
 mod writer;
 
-pub use convert::{Item, check_whole, convert};
+pub use convert::{ConvertItem, check_whole, convert};
 pub use delta::{DeltaSummary, delta};
 pub use fold::{FoldInto, fold};
 pub use gguf::MetadataValue;
 pub use in_store::place_file;
-pub use inputs::Inputs;
-pub use layout::{Declared, Layout, Place, Stored};
+pub use inputs::WriteInputs;
+pub use layout::{DeclaredTensor, FileLayout, StoredElements, TensorPlacement};
 pub use llama::{check_quantized, gguf_metadata, quantized, text_metadata};
-pub use metadata::{Change, Edited, edit_metadata};
-pub use output::Output;
+pub use metadata::{Edited, KeyChange, edit_metadata};
+pub use output::SaveTarget;
 pub use rank_writer::{Begun, RankWriter};
-pub use replacement::{Replacement, is_open_file};
+pub use replacement::{PendingFile, is_open_file};
 pub use run::declare;
 pub use safetensors::{MAX_HEADER, check_safetensors_name};
 pub use save::{laid_out, save, write_to_memory};
+pub use sharded_save::{RankParts, ShardedFolder, ShardedSave};
 pub use shards::Shards;
-pub use sink::Destination;
-pub use task::Task;
-pub use together::{Folder, Parts, Together};
+pub use sink::SaveDestination;
+pub use task::TaskNumber;
 #[doc(hidden)] // for the command line
 pub use unfinished::{Temporary, end};
 pub use update::{Update, update};
-pub use version::Version;
-pub use writer::Writer;
+pub use version::VersionTensors;
+pub use writer::TensorFileWriter;
 
-pub use crate::format::delta::dialects::Form;
+pub use crate::format::delta::dialects::DialectForm;
 
 /// Options of writing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Options {
+pub struct WriteOptions {
     /// The data begin at a multiple of this. Tensors whose size is a multiple come first, so that they are aligned, too. A power of two, at least 8.
     pub alignment: u64,
     /// Whether the bytes reach the disk before the file is put in place, so that a power loss leaves the old file or the new one.
     pub sync: bool,
 }
 
-impl Default for Options {
+impl Default for WriteOptions {
     fn default() -> Self {
         Self { alignment: 64, sync: true }
     }

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use super::gguf_set::{folder_and_stem, of_one_file, of_set};
 use super::in_store::InStore;
-use super::sink::{Destination, Sink};
-use super::{Declared, Layout, MetadataValue, Options, Shards, Task, Writer};
+use super::sink::{SaveDestination, Sink};
+use super::{DeclaredTensor, FileLayout, MetadataValue, Shards, TaskNumber, TensorFileWriter, WriteOptions};
 use crate::error::{Error, Result};
 use crate::source::store;
 use crate::text;
@@ -14,7 +14,7 @@ use crate::workers::Interrupt;
 
 /// The target of tensors, and its format.
 #[derive(Debug, Clone)]
-pub enum Output {
+pub enum SaveTarget {
     /// One safetensors file at this path.
     Safetensors {
         /// The file.
@@ -22,7 +22,7 @@ pub enum Output {
         /// Text by key; `None` writes no metadata, not even an empty object.
         metadata: Option<BTreeMap<String, String>>,
         /// How it is written.
-        options: Options,
+        options: WriteOptions,
     },
     /// Safetensors files with an index, as [`Shards`] has them.
     Sharded {
@@ -35,7 +35,7 @@ pub enum Output {
         /// The metadata of each file.
         metadata: Option<BTreeMap<String, String>>,
         /// How they are written.
-        options: Options,
+        options: WriteOptions,
     },
     /// A GGUF file at this path, or a set of files.
     Gguf {
@@ -51,13 +51,13 @@ pub enum Output {
     /// One of these, with a destination in addition to the path.
     At {
         /// The files.
-        output: Box<Output>,
+        output: Box<SaveTarget>,
         /// Where they go.
-        destination: Destination,
+        destination: SaveDestination,
     },
 }
 
-impl Output {
+impl SaveTarget {
     /// The file, if it is only one.
     pub(super) fn only_file(&self) -> Option<&Path> {
         match self {
@@ -79,7 +79,7 @@ impl Output {
     ///
     /// # Errors
     /// It is a URL, and no store is set.
-    pub fn at(self, destination: Destination) -> Result<Self> {
+    pub fn at(self, destination: SaveDestination) -> Result<Self> {
         destination.store(self.path())?;
         Ok(Self::At { output: Box::new(self), destination })
     }
@@ -88,7 +88,7 @@ impl Output {
     ///
     /// # Errors
     /// As of [`Shards::new`].
-    pub fn files(&self, tensors: &[Declared]) -> Result<Vec<(PathBuf, Vec<usize>)>> {
+    pub fn files(&self, tensors: &[DeclaredTensor]) -> Result<Vec<(PathBuf, Vec<usize>)>> {
         let all = || (0..tensors.len()).collect();
         Ok(match self {
             Self::Safetensors { path, .. } | Self::Gguf { path, most: None, .. } => vec![(path.clone(), all())],
@@ -116,27 +116,27 @@ impl Output {
     /// put in place; on a server, once each is named, the index last. `opened`: the source files of the tensors. Returns the files, an index last.
     pub(super) fn write(
         &self,
-        tensors: &[Declared],
+        tensors: &[DeclaredTensor],
         opened: &[PathBuf],
         verify: bool,
         interrupt: Interrupt<'_>,
-        fill: impl Fn(&Writer, &[usize]) -> Result<()>,
+        fill: impl Fn(&TensorFileWriter, &[usize]) -> Result<()>,
     ) -> Result<Vec<PathBuf>> {
-        let nowhere_else = Destination::default();
+        let nowhere_else = SaveDestination::default();
         let (output, to) = match self {
             Self::At { output, destination } => (&**output, destination),
             _ => (self, &nowhere_else),
         };
         let store = to.store(self.path())?;
-        let complete = |file: Sink, layout: Layout, group: &[usize]| {
-            let writer = Writer::new(file, layout, interrupt)?;
+        let complete = |file: Sink, layout: FileLayout, group: &[usize]| {
+            let writer = TensorFileWriter::new(file, layout, interrupt)?;
             let writer = if verify { writer.verified() } else { writer };
             match fill(&writer, group) {
                 Ok(()) => writer.complete(interrupt),
                 Err(error) => Err(writer.given_up(error)),
             }
         };
-        let one_file = |path: &Path, layout: Layout, sync: bool| {
+        let one_file = |path: &Path, layout: FileLayout, sync: bool| {
             if let Some(task) = to.task {
                 return Err(Error::Argument(format!(
                     "{}: task {task} cannot write a part of one file: tasks share the files of a folder (max_shard_size)",
@@ -148,7 +148,7 @@ impl Output {
             complete(sink, layout, &all)?.commit(interrupt)?;
             Ok(vec![path.to_path_buf()])
         };
-        let several = |shards: &Shards, folder: &Path, stem: &str, sync: bool, layouts: Vec<Layout>| match store {
+        let several = |shards: &Shards, folder: &Path, stem: &str, sync: bool, layouts: Vec<FileLayout>| match store {
             _ if to.task.is_some() => {
                 let groups = shards.files.iter().map(|(_, group)| group);
                 let own = to.task.map_or_else(Vec::new, |task| own(task, groups, tensors));
@@ -160,26 +160,28 @@ impl Output {
             }),
         };
         match output {
-            Self::Safetensors { path, metadata, options } => {
-                one_file(path, Layout::safetensors(tensors.iter().cloned(), metadata.as_ref(), options)?, options.sync)
-            }
+            Self::Safetensors { path, metadata, options } => one_file(
+                path,
+                FileLayout::safetensors(tensors.iter().cloned(), metadata.as_ref(), options)?,
+                options.sync,
+            ),
             Self::Sharded { folder, stem, most, metadata, options } => {
                 let shards = Shards::new(stem, tensors, *most)?;
                 if store.is_none() {
                     shards.check_opened(folder, stem, opened)?;
                 }
-                let layouts =
-                    shards.layouts(tensors, |_, of_file| Layout::safetensors(of_file, metadata.as_ref(), options))?;
+                let layouts = shards
+                    .layouts(tensors, |_, of_file| FileLayout::safetensors(of_file, metadata.as_ref(), options))?;
                 several(&shards, folder, stem, options.sync, layouts)
             }
             Self::Gguf { path, metadata, most: None, sync } => {
-                one_file(path, Layout::gguf(tensors.to_vec(), &of_one_file(metadata))?, *sync)
+                one_file(path, FileLayout::gguf(tensors.to_vec(), &of_one_file(metadata))?, *sync)
             }
             Self::Gguf { path, metadata, most: Some(most), sync } => {
                 let (folder, stem) = folder_and_stem(path);
                 let shards = Shards::gguf(stem, tensors, *most)?;
                 let layouts = shards.layouts(tensors, |number, of_file| {
-                    Layout::gguf(of_file, &of_set(metadata, number, shards.files.len(), tensors.len())?)
+                    FileLayout::gguf(of_file, &of_set(metadata, number, shards.files.len(), tensors.len())?)
                 })?;
                 several(&shards, folder, stem, *sync, layouts)
             }
@@ -190,7 +192,7 @@ impl Output {
 }
 
 /// The files of this task, by the bytes of their tensors.
-fn own<'a>(task: Task, groups: impl Iterator<Item = &'a Vec<usize>>, tensors: &[Declared]) -> Vec<bool> {
+fn own<'a>(task: TaskNumber, groups: impl Iterator<Item = &'a Vec<usize>>, tensors: &[DeclaredTensor]) -> Vec<bool> {
     let bytes = |group: &Vec<usize>| group.iter().map(|number| tensors[*number].bytes().unwrap_or(0)).sum();
     task.own(&groups.map(bytes).collect::<Vec<u64>>())
 }

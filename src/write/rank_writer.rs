@@ -5,14 +5,14 @@
 use std::ops::Range;
 use std::path::PathBuf;
 
-use super::exchange::Pieces;
+use super::all_to_all::AllToAll;
+use super::sharded_save::ShardedSave;
 use super::sink::{Sink, check_object, part_of};
-use super::together::Together;
-use super::verify::Sums;
-use super::{Stored, Writer};
+use super::verify::PartChecksums;
+use super::{StoredElements, TensorFileWriter};
 use crate::buffer::Buffer;
 use crate::error::{Error, Result};
-use crate::load::ranks::Move;
+use crate::load::ranks::RegionCopy;
 use crate::memory::Block;
 use crate::source::store::{IfExists, SentPart, is_url};
 use crate::text;
@@ -21,7 +21,7 @@ use crate::workers::Interrupt;
 /// The maximum size of a job, so that a call writes about the requested number of bytes.
 const JOB: u64 = 64 << 20;
 
-impl Together {
+impl ShardedSave {
     /// Creates the unfinished files with their headers, or starts uploads.
     ///
     /// # Errors
@@ -29,8 +29,8 @@ impl Together {
     pub fn begin(&self, interrupt: Interrupt<'_>) -> Result<Begun> {
         self.require_all()?;
         let (path, sync) = (&self.folder.path, self.folder.options.sync);
-        let there = if let Some(in_store) = self.in_store()? {
-            in_store.there(&self.shards, path, &self.folder.stem, interrupt)?
+        let existing = if let Some(in_store) = self.in_store()? {
+            in_store.existing(&self.shards, path, &self.folder.stem, interrupt)?
         } else {
             self.shards.prepare(path, &self.folder.stem, (sync, IfExists::Replace), &self.layouts)?;
             Vec::new()
@@ -48,7 +48,7 @@ impl Together {
                 Err(error) => return Err(sinks.into_iter().fold(error, |error, sink| sink.given_up(error))),
             }
         }
-        Ok(Begun { names, sinks, there })
+        Ok(Begun { names, sinks, existing })
     }
 
     /// Puts the files in place after all ranks have written. Returns them, an index last. `sent` are the uploaded parts of all ranks, by file.
@@ -76,7 +76,7 @@ impl Together {
         for (sink, parts) in sinks.iter().zip(sent) {
             sink.add(parts);
         }
-        in_store.finish(&self.shards, path, (stem, &begun.there), sinks, interrupt)
+        in_store.finish(&self.shards, path, (stem, &begun.existing), sinks, interrupt)
     }
 }
 
@@ -88,16 +88,16 @@ pub struct Begun {
     /// The first rank's writer takes them meanwhile.
     sinks: Vec<Sink>,
     /// The names of existing files in a folder on a server.
-    there: Vec<String>,
+    existing: Vec<String>,
 }
 
 /// Some of the bytes that a rank writes.
 #[derive(Debug, Clone, Copy)]
-struct Job {
+struct RankWriteJob {
     file: usize,
     tensor: usize,
     part: usize,
-    rows: Move,
+    rows: RegionCopy,
 }
 
 /// Writes the bytes of one rank to the unfinished files.
@@ -105,18 +105,18 @@ struct Job {
 pub struct RankWriter {
     rank: u32,
     /// By file; `None` if this rank writes nothing to it.
-    writers: Vec<Option<Writer>>,
+    writers: Vec<Option<TensorFileWriter>>,
     /// The files that the writers return at the end: the number of each, and the file with its checksums.
     flushed: Vec<(usize, Sink)>,
-    sums: Vec<(usize, Sums)>,
+    sums: Vec<(usize, PartChecksums)>,
     /// The parts of tensors that this rank has.
     parts: Vec<Buffer>,
     /// The bytes that it writes directly.
-    jobs: Vec<Job>,
+    jobs: Vec<RankWriteJob>,
     next: usize,
     bytes: u64,
     /// The stripes that are exchanged first.
-    pieces: Pieces,
+    pieces: AllToAll,
 }
 
 impl RankWriter {
@@ -126,32 +126,32 @@ impl RankWriter {
     /// # Errors
     /// A file that this rank cannot see; a part that does not match the mesh.
     pub fn open(
-        together: &Together,
+        save: &ShardedSave,
         rank: u32,
         (unfinished, begun): (&[PathBuf], Option<&mut Begun>),
         parts: Vec<Buffer>,
         verify: bool,
         interrupt: Interrupt<'_>,
     ) -> Result<Self> {
-        let count = together.shards.files.len();
+        let count = save.shards.files.len();
         if unfinished.len() != count {
             return Err(Error::Argument("the number of files differs from the plan".to_owned()));
         }
-        let (is_sent, sync) = (is_url(&together.folder.path), together.folder.options.sync);
+        let (is_sent, sync) = (is_url(&save.folder.path), save.folder.options.sync);
         let part_of = |shared: &PathBuf| is_sent.then(|| part_of(&shared.to_string_lossy())).transpose();
         let sizes = unfinished.iter().map(part_of).collect::<Result<Vec<_>>>()?;
-        let pieces = Pieces::new(together, &sizes)?;
-        let (jobs, owned) = jobs(together, rank, &parts, &pieces)?;
+        let pieces = AllToAll::new(save, &sizes)?;
+        let (jobs, owned) = jobs(save, rank, &parts, &pieces)?;
         let bytes = jobs.iter().map(|job| job.rows.bytes()).sum::<u64>() + pieces.bytes(rank);
         let mut lent = begun.map_or_else(Vec::new, |begun| std::mem::take(&mut begun.sinks)).into_iter();
         let mut writers = Vec::with_capacity(count);
         for (file, (shared, owned)) in unfinished.iter().zip(owned).enumerate() {
-            let (target, layout) = (together.target(file), &together.layouts[file]);
+            let (target, layout) = (save.target(file), &save.layouts[file]);
             let sink = match lent.next() {
                 Some(sink) => Some(sink),
-                None => together.folder.to.join(&target, shared, (layout.file_bytes(), sync))?,
+                None => save.folder.to.join(&target, shared, (layout.file_bytes(), sync))?,
             };
-            let writer = sink.map(|sink| Writer::of_rank(sink, layout.clone(), owned)).transpose()?;
+            let writer = sink.map(|sink| TensorFileWriter::of_rank(sink, layout.clone(), owned)).transpose()?;
             writers.push(writer.map(|writer| if verify { writer.verified() } else { writer }));
         }
         interrupt()?;
@@ -159,9 +159,9 @@ impl RankWriter {
         Ok(Self { rank, writers, flushed, sums, parts, jobs, next: 0, bytes, pieces })
     }
 
-    fn writer(&self, together: &Together, file: usize) -> Result<&Writer> {
+    fn writer(&self, save: &ShardedSave, file: usize) -> Result<&TensorFileWriter> {
         self.writers.get(file).and_then(Option::as_ref).ok_or_else(|| {
-            let path = text::path(&together.target(file));
+            let path = text::path(&save.target(file));
             Error::Argument(format!("{path}: this rank has no part in it, or has written all of it"))
         })
     }
@@ -177,13 +177,13 @@ impl RankWriter {
     /// Parts that cannot be read.
     pub fn message(
         &self,
-        together: &Together,
+        save: &ShardedSave,
         round: usize,
         interrupt: Interrupt<'_>,
     ) -> Result<(Block, Vec<u64>, Vec<u64>)> {
-        let (to, of) = self.pieces.sizes(together, round, self.rank)?;
+        let (to, of) = self.pieces.sizes(save, round, self.rank)?;
         let mut message = Block::any(usize::try_from(to.iter().sum::<u64>()).unwrap_or(usize::MAX))?;
-        self.pieces.gather(together, (round, self.rank), &self.parts, message.as_mut_slice(), interrupt)?;
+        self.pieces.gather(save, (round, self.rank), &self.parts, message.as_mut_slice(), interrupt)?;
         Ok((message, to, of))
     }
 
@@ -191,13 +191,11 @@ impl RankWriter {
     ///
     /// # Errors
     /// A system or server error.
-    pub fn take(&self, together: &Together, round: usize, arrived: &[u8], interrupt: Interrupt<'_>) -> Result<u64> {
+    pub fn take(&self, save: &ShardedSave, round: usize, arrived: &[u8], interrupt: Interrupt<'_>) -> Result<u64> {
         let mut done = 0;
-        for (piece, mut block) in
-            self.pieces.assembled(together, (round, self.rank), &self.parts, arrived, interrupt)?
-        {
+        for (piece, mut block) in self.pieces.assembled(save, (round, self.rank), &self.parts, arrived, interrupt)? {
             let bytes = &*block.as_mut_slice();
-            self.writer(together, piece.file)?.write_span(piece.range.start, bytes, interrupt)?;
+            self.writer(save, piece.file)?.write_span(piece.range.start, bytes, interrupt)?;
             done += bytes.len() as u64;
         }
         Ok(done)
@@ -226,11 +224,11 @@ impl RankWriter {
     ///
     /// # Errors
     /// A system error.
-    pub fn write(&mut self, together: &Together, most: u64, interrupt: Interrupt<'_>) -> Result<u64> {
+    pub fn write(&mut self, save: &ShardedSave, most: u64, interrupt: Interrupt<'_>) -> Result<u64> {
         let (mut done, mut scratch) = (0, Vec::new());
         while let Some(job) = self.jobs.get(self.next).copied().filter(|_| done < most) {
-            let writer = self.writer(together, job.file)?;
-            let position = together.position(job.tensor);
+            let writer = self.writer(save, job.file)?;
+            let position = save.position(job.tensor);
             writer.write_rows(position, &job.rows, &self.parts[job.part], &mut scratch, interrupt)?;
             self.next += 1;
             done += job.rows.bytes();
@@ -258,15 +256,15 @@ impl RankWriter {
     ///
     /// # Errors
     /// The bytes differ from those written.
-    pub fn verify(&mut self, together: &Together, is_placed: bool, interrupt: Interrupt<'_>) -> Result<()> {
-        let store = together.folder.to.store(&together.folder.path)?;
+    pub fn verify(&mut self, save: &ShardedSave, is_placed: bool, interrupt: Interrupt<'_>) -> Result<()> {
+        let store = save.folder.to.store(&save.folder.path)?;
         if store.is_some() != is_placed {
             return Ok(());
         }
         for (file, sums) in self.sums.drain(..) {
-            let layout = &together.layouts[file];
+            let layout = &save.layouts[file];
             if let Some(store) = store {
-                check_object(store, &together.target(file), &sums, layout, interrupt)?;
+                check_object(store, &save.target(file), &sums, layout, interrupt)?;
             } else if let Some((_, sink)) = self.flushed.iter_mut().find(|(of, _)| *of == file) {
                 sink.verify(sums, layout.clone(), interrupt)?;
             }
@@ -279,18 +277,22 @@ impl RankWriter {
 type OwnedRanges = Vec<Vec<Vec<Range<u64>>>>;
 
 /// The jobs of a rank for its own parts, and all bytes that it owns by file and tensor, including received ones.
-fn jobs(together: &Together, rank: u32, parts: &[Buffer], pieces: &Pieces) -> Result<(Vec<Job>, OwnedRanges)> {
-    let own = together.written(rank)?;
+fn jobs(
+    save: &ShardedSave,
+    rank: u32,
+    parts: &[Buffer],
+    pieces: &AllToAll,
+) -> Result<(Vec<RankWriteJob>, OwnedRanges)> {
+    let own = save.written(rank)?;
     if parts.len() != own.len() {
         return Err(Error::Argument("the number of parts differs from the plan".to_owned()));
     }
     let mut jobs = Vec::new();
-    let mut owned: OwnedRanges =
-        together.layouts.iter().map(|layout| vec![Vec::new(); layout.places().len()]).collect();
+    let mut owned: OwnedRanges = save.layouts.iter().map(|layout| vec![Vec::new(); layout.places().len()]).collect();
     for (at, (part, (number, own))) in parts.iter().zip(own).enumerate() {
-        let tensor = &together.tensors()[number];
-        if part.size() as u64 != own.bytes || Stored::Plain(part.dtype()) != tensor.stored {
-            let (name, has) = (text::shown(&tensor.name), part.size());
+        let tensor = &save.tensors()[number];
+        if part.size() as u64 != own.bytes || StoredElements::Plain(part.dtype()) != tensor.stored {
+            let (name, has) = (text::escape(&tensor.name), part.size());
             return Err(Error::Argument(format!(
                 "tensor '{name}': this rank has {has} bytes of {}, but by the placements it should be {} of {}",
                 part.dtype(),
@@ -302,37 +304,37 @@ fn jobs(together: &Together, rank: u32, parts: &[Buffer], pieces: &Pieces) -> Re
         if pieces.has(number) {
             continue;
         }
-        let file = together.file(number);
-        let ranges = &mut owned[file][together.position(number)];
+        let file = save.file(number);
+        let ranges = &mut owned[file][save.position(number)];
         for rows in own.moves {
             let starts = (0..rows.rows).map(|row| rows.from + row * rows.from_stride);
             ranges.extend(starts.map(|start| start..start + rows.len));
-            cut(rows, |rows| jobs.push(Job { file, tensor: number, part: at, rows }));
+            cut(rows, |rows| jobs.push(RankWriteJob { file, tensor: number, part: at, rows }));
         }
     }
-    for (number, range) in pieces.owned(together, rank) {
-        owned[together.file(number)][together.position(number)].push(range);
+    for (number, range) in pieces.owned(save, rank) {
+        owned[save.file(number)][save.position(number)].push(range);
     }
     // Ranks start with different files, as a filesystem serializes the writes to a file.
-    let count = together.layouts.len();
-    let first = rank as usize * count / (together.world().max(1) as usize);
-    jobs.sort_by_key(|job| ((job.file + count - first) % count, together.range(job.tensor).start + job.rows.from));
+    let count = save.layouts.len();
+    let first = rank as usize * count / (save.world().max(1) as usize);
+    jobs.sort_by_key(|job| ((job.file + count - first) % count, save.range(job.tensor).start + job.rows.from));
     Ok((jobs, owned))
 }
 
 /// Splits rows into short jobs.
-fn cut(rows: Move, mut each: impl FnMut(Move)) {
+fn cut(rows: RegionCopy, mut each: impl FnMut(RegionCopy)) {
     if rows.rows == 1 {
         for start in (0..rows.len).step_by(JOB as usize) {
             let len = JOB.min(rows.len - start);
-            each(Move { from: rows.from + start, to: rows.to + start, len, ..rows });
+            each(RegionCopy { from: rows.from + start, to: rows.to + start, len, ..rows });
         }
         return;
     }
     let at_a_time = (JOB / rows.len.max(1)).max(1);
     for first in (0..rows.rows).step_by(at_a_time as usize) {
         let (from, to) = (rows.from + first * rows.from_stride, rows.to + first * rows.to_stride);
-        each(Move { from, to, rows: at_a_time.min(rows.rows - first), ..rows });
+        each(RegionCopy { from, to, rows: at_a_time.min(rows.rows - first), ..rows });
     }
 }
 
@@ -344,31 +346,32 @@ mod tests {
 
     use super::*;
     use crate::dtype::DType;
-    use crate::load::ranks::{Mesh, Split};
+    use crate::load::ranks::{Mesh, MeshSplit};
     use crate::memory::Storage;
     use crate::workers::uninterrupted;
-    use crate::write::{Declared, Destination, Folder, Options, Parts};
+    use crate::write::{DeclaredTensor, RankParts, SaveDestination, ShardedFolder, WriteOptions};
 
     const WORLD: u32 = 3;
     /// The second one has many short rows, which are exchanged, if its columns are sharded.
     const SHAPES: [&[u64]; 4] = [&[7, 5], &[200, 30], &[11], &[]];
 
-    fn together(folder: &Path, parts: Parts) -> Result<Together> {
-        let declare = |(number, shape): (usize, &&[u64])| Declared {
+    fn save(folder: &Path, parts: RankParts) -> Result<ShardedSave> {
+        let declare = |(number, shape): (usize, &&[u64])| DeclaredTensor {
             name: format!("t{number}"),
-            stored: Stored::Plain(DType::Float32),
+            stored: StoredElements::Plain(DType::Float32),
             shape: shape.to_vec(),
         };
         let tensors = SHAPES.iter().enumerate().map(declare).collect();
-        let options = Options { sync: false, ..Options::default() };
-        let (stem, to) = ("model".to_owned(), Destination::default());
-        let folder = Folder { path: folder.into(), stem, most: 20_000, options, to };
-        Together::new(folder, tensors, &BTreeMap::new(), (parts, WORLD))
+        let options = WriteOptions { sync: false, ..WriteOptions::default() };
+        let (stem, to) = ("model".to_owned(), SaveDestination::default());
+        let folder = ShardedFolder { path: folder.into(), stem, most: 20_000, options, to };
+        ShardedSave::new(folder, tensors, &BTreeMap::new(), (parts, WORLD))
     }
 
-    fn placed() -> Parts {
-        let mesh = |axis| Mesh::new(WORLD, vec![0, 1, 2], vec![WORLD], vec![Split::Shard { axis }]).expect("a mesh");
-        Parts::Placed(vec![Some(0), Some(1), None, None], vec![mesh(0), mesh(1)])
+    fn placed() -> RankParts {
+        let mesh =
+            |axis| Mesh::new(WORLD, vec![0, 1, 2], vec![WORLD], vec![MeshSplit::Shard { axis }]).expect("a mesh");
+        RankParts::Placed(vec![Some(0), Some(1), None, None], vec![mesh(0), mesh(1)])
     }
 
     fn boxes() -> Vec<Vec<(usize, Vec<Range<u64>>)>> {
@@ -385,8 +388,8 @@ mod tests {
     }
 
     /// The part of each tensor that a rank writes, before the exchange.
-    fn parts(together: &Together, rank: u32) -> Vec<Buffer> {
-        let part = |(number, own): (usize, crate::load::ranks::Written)| {
+    fn parts(save: &ShardedSave, rank: u32) -> Vec<Buffer> {
+        let part = |(number, own): (usize, crate::load::ranks::RankShare)| {
             let mut bytes = vec![0; own.bytes as usize];
             for rows in own.moves {
                 for (row, at) in (0..rows.rows).flat_map(|row| (0..rows.len).map(move |at| (row, at))) {
@@ -397,23 +400,23 @@ mod tests {
             let storage = Storage::of_bytes(&bytes).expect("memory");
             Buffer::contiguous_at(storage, 0, DType::Float32, &[bytes.len() as i64 / 4]).expect("a part")
         };
-        together.written(rank).expect("written").into_iter().map(part).collect()
+        save.written(rank).expect("written").into_iter().map(part).collect()
     }
 
-    fn open(together: &Together, begun: &mut Begun) -> Vec<RankWriter> {
+    fn open(save: &ShardedSave, begun: &mut Begun) -> Vec<RankWriter> {
         let names = begun.names.clone();
         let open = |rank| {
             let begun = (rank == 0).then_some(&mut *begun);
-            RankWriter::open(together, rank, (&names, begun), parts(together, rank), true, &uninterrupted)
+            RankWriter::open(save, rank, (&names, begun), parts(save, rank), true, &uninterrupted)
         };
         (0..WORLD).map(open).collect::<Result<_>>().expect("open")
     }
 
     /// Exchanges all stripes, and then writes the rest.
-    fn write_all(together: &Together, writers: &mut [RankWriter]) {
+    fn write_all(save: &ShardedSave, writers: &mut [RankWriter]) {
         for round in 0..writers[0].rounds() {
             let messages: Vec<_> =
-                writers.iter().map(|writer| writer.message(together, round, &uninterrupted).expect("made")).collect();
+                writers.iter().map(|writer| writer.message(save, round, &uninterrupted).expect("made")).collect();
             let mut messages: Vec<(Vec<u8>, Vec<u64>)> =
                 messages.into_iter().map(|(mut block, to, _)| (block.as_mut_slice().to_vec(), to)).collect();
             for writer in &*writers {
@@ -422,37 +425,37 @@ mod tests {
                 for (message, to) in &mut messages {
                     arrived.extend(message.drain(..to[writer.rank as usize] as usize));
                 }
-                writer.take(together, round, &arrived, &uninterrupted).expect("taken");
+                writer.take(save, round, &arrived, &uninterrupted).expect("taken");
             }
         }
         for writer in writers {
-            while writer.write(together, 1000, &uninterrupted).expect("written") > 0 {}
+            while writer.write(save, 1000, &uninterrupted).expect("written") > 0 {}
         }
     }
 
-    fn said<T>(result: Result<T>) -> String {
+    fn declared<T>(result: Result<T>) -> String {
         result.err().expect("refused").to_string()
     }
 
     #[test]
     fn ranks_write_the_bytes_of_the_files_and_find_what_was_changed_behind_their_backs() {
-        for parts in [placed(), Parts::Boxes(boxes())] {
+        for parts in [placed(), RankParts::Boxes(boxes())] {
             let folder = tempfile::tempdir().expect("a folder");
-            let together = together(folder.path(), parts).expect("files");
+            let save = save(folder.path(), parts).expect("files");
             for spoiled in [true, false] {
-                let mut begun = together.begin(&uninterrupted).expect("begun");
-                let mut writers = open(&together, &mut begun);
-                write_all(&together, &mut writers);
+                let mut begun = save.begin(&uninterrupted).expect("begun");
+                let mut writers = open(&save, &mut begun);
+                write_all(&save, &mut writers);
                 for writer in &mut writers {
                     writer.flush(&uninterrupted).expect("all is written");
                 }
                 if spoiled {
-                    let (file, range) = (together.file(2), together.range(2));
+                    let (file, range) = (save.file(2), save.range(2));
                     let handle = std::fs::File::options().write(true).open(&begun.names[file]).expect("there");
                     super::super::replacement::write_all_at(&handle, range.end - 1, &[!byte(2, 43)]).expect("spoiled");
-                    let verified = writers.iter_mut().map(|writer| writer.verify(&together, false, &uninterrupted));
+                    let verified = writers.iter_mut().map(|writer| writer.verify(&save, false, &uninterrupted));
                     let failed: Vec<String> = verified.filter_map(Result::err).map(|error| error.to_string()).collect();
-                    let target = together.target(file);
+                    let target = save.target(file);
                     let is_named = |text: &String| {
                         text.contains(&*target.to_string_lossy()) && text.contains("'t2'") && text.contains("read back")
                     };
@@ -461,15 +464,15 @@ mod tests {
                     continue;
                 }
                 for writer in &mut writers {
-                    writer.verify(&together, false, &uninterrupted).expect("as it was written");
+                    writer.verify(&save, false, &uninterrupted).expect("as it was written");
                 }
-                let files = together.finish(begun, writers.first_mut(), Vec::new(), &uninterrupted).expect("placed");
-                assert_eq!(files.len(), together.layouts.len() + 1);
+                let files = save.finish(begun, writers.first_mut(), Vec::new(), &uninterrupted).expect("placed");
+                assert_eq!(files.len(), save.layouts.len() + 1);
             }
             for number in 0..SHAPES.len() {
-                let bytes = std::fs::read(together.target(together.file(number))).expect("there");
-                let meant = together.range(number).map(|at| byte(number, at - together.range(number).start));
-                assert!(bytes[together.range(number).start as usize..].iter().copied().zip(meant).all(|(a, b)| a == b));
+                let bytes = std::fs::read(save.target(save.file(number))).expect("there");
+                let meant = save.range(number).map(|at| byte(number, at - save.range(number).start));
+                assert!(bytes[save.range(number).start as usize..].iter().copied().zip(meant).all(|(a, b)| a == b));
             }
         }
     }
@@ -477,19 +480,19 @@ mod tests {
     #[test]
     fn what_a_rank_writes_twice_or_not_at_all_is_named() {
         let folder = tempfile::tempdir().expect("a folder");
-        let together = together(folder.path(), placed()).expect("files");
-        let mut begun = together.begin(&uninterrupted).expect("begun");
-        let mut writers = open(&together, &mut begun);
+        let save = save(folder.path(), placed()).expect("files");
+        let mut begun = save.begin(&uninterrupted).expect("begun");
+        let mut writers = open(&save, &mut begun);
         assert!(writers[0].rounds() > 0, "something is exchanged");
-        let missing = said(writers[1].flush(&uninterrupted));
+        let missing = declared(writers[1].flush(&uninterrupted));
         assert!(missing.contains("that this rank owns were declared but not written: 't"), "{missing}");
-        let mut writers = open(&together, &mut together.begin(&uninterrupted).expect("begun"));
-        write_all(&together, &mut writers);
+        let mut writers = open(&save, &mut save.begin(&uninterrupted).expect("begun"));
+        write_all(&save, &mut writers);
         writers[2].next = 0;
-        let twice = said(writers[2].write(&together, u64::MAX, &uninterrupted));
+        let twice = declared(writers[2].write(&save, u64::MAX, &uninterrupted));
         assert!(twice.contains("were written before, or belong to another rank"), "{twice}");
         assert!(twice.contains(&*folder.path().to_string_lossy()) && twice.contains("tensor 't"), "{twice}");
-        let early = said(together.finish(begun, None, Vec::new(), &uninterrupted));
+        let early = declared(save.finish(begun, None, Vec::new(), &uninterrupted));
         assert!(early.contains("not all of its files are written"), "{early}");
         assert!(
             std::fs::read_dir(folder.path())
@@ -503,7 +506,7 @@ mod tests {
     fn boxes_that_overlap_or_leave_something_out_are_refused_before_anything_is_begun() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("model");
-        let refused = |boxes| said(together(&path, Parts::Boxes(boxes)).expect("files").begin(&uninterrupted));
+        let refused = |boxes| declared(save(&path, RankParts::Boxes(boxes)).expect("files").begin(&uninterrupted));
         let mut overlapping = boxes();
         overlapping[2][0].1 = vec![2..6, 2..4]; // as many elements as before
         let error = refused(overlapping);

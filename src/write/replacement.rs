@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError, mpsc};
 use std::{process, thread};
 
-use super::unfinished::{Temporary, create_beside, placing, remove_abandoned};
+use super::unfinished::{Temporary, create_sibling, placing, remove_abandoned};
 use crate::error::{Error, Result};
 use crate::source::Source;
 use crate::source::store::IfExists;
-use crate::workers::{ASKED_EVERY, Interrupt};
+use crate::workers::{Interrupt, POLL_INTERVAL};
 
 /// A shorter file reaches the disk before a user would interrupt the wait, even on a busy disk.
 const LONG_WAIT: u64 = 1 << 20;
@@ -25,7 +25,7 @@ pub(super) const COPIED_AT_A_TIME: u64 = 4 << 20;
 /// that folder removes the file.
 #[derive(Debug)]
 #[allow(clippy::struct_excessive_bools)] // options and progress
-pub struct Replacement {
+pub struct PendingFile {
     /// The path as passed, for messages.
     pub(super) target: PathBuf,
     /// The absolute path: the process may change its working folder before the end.
@@ -42,12 +42,12 @@ pub struct Replacement {
     /// What happens if the target exists.
     pub(super) if_exists: IfExists,
     /// Whether the target already exists with these bytes.
-    pub(super) stands: bool,
+    pub(super) is_kept: bool,
     /// The process that created the file, and removes it on failure; `None` for ranks that joined. Forked children have another id.
     process: Option<u32>,
 }
 
-impl Replacement {
+impl PendingFile {
     /// Creates a file of `len` bytes. The target may exist: a regular file, or a link, which is replaced itself.
     ///
     /// # Errors
@@ -63,7 +63,7 @@ impl Replacement {
         let place = std::path::absolute(target).map_err(|source| Error::io(target, "write", source))?;
         // Until it has the permissions of the old file, only its owner may read it.
         let mode = if old.is_some() { 0o600 } else { 0o666 };
-        let (unfinished, file) = create_beside(target, folder_of(&place), mode)?;
+        let (unfinished, file) = create_sibling(target, folder_of(&place), mode)?;
         let made = Self::of(target, place, (unfinished, file), (len, sync), Some(process::id()));
         if let Some(old) = &old {
             made.look_like(old);
@@ -102,7 +102,7 @@ impl Replacement {
             flushed: false,
             placed: false,
             if_exists: IfExists::default(),
-            stands: false,
+            is_kept: false,
             process,
         }
     }
@@ -171,18 +171,18 @@ impl Replacement {
         if !self.sync || self.flushed || (self.len < LONG_WAIT && self.process.is_some()) {
             return Ok(()); // not requested, done, or left to the short sync on commit
         }
-        let (told, answer) = mpsc::channel();
+        let (sender, answer) = mpsc::channel();
         let waiting = self.file.try_clone().and_then(|file| {
             thread::Builder::new().name("max-weights-fsync".into()).spawn(move || {
                 // After a cancellation, the receiver is gone.
-                let _ = told.send(file.sync_all());
+                let _ = sender.send(file.sync_all());
             })
         });
         if waiting.is_err() {
             return self.sync_now(); // without a thread or a descriptor, the wait cannot be cancelled
         }
         loop {
-            match answer.recv_timeout(ASKED_EVERY) {
+            match answer.recv_timeout(POLL_INTERVAL) {
                 Ok(done) => break done.map_err(|source| self.failed("write to the disk", source))?,
                 Err(mpsc::RecvTimeoutError::Timeout) => interrupt()?,
                 Err(mpsc::RecvTimeoutError::Disconnected) => return self.sync_now(),
@@ -217,7 +217,7 @@ impl Replacement {
 
     /// As [`Self::commit_all`], for a caller that holds [`placing`], and for files that are on the disk.
     pub(super) fn place_all(mut files: Vec<Self>) -> Result<()> {
-        for made in files.iter_mut().filter(|made| !made.stands) {
+        for made in files.iter_mut().filter(|made| !made.is_kept) {
             match made.if_exists {
                 IfExists::Replace => made.rename()?,
                 IfExists::Fail | IfExists::Same => made.place_new()?,
@@ -267,7 +267,7 @@ impl Replacement {
     /// Reserves the space of all bytes, so that a full disk is detected before the work.
     fn reserve(&self, len: u64) -> Result<()> {
         #[cfg(target_os = "linux")]
-        has_room(&self.target, rustix::fs::fstatvfs(&self.file), len)?;
+        has_space(&self.target, rustix::fs::fstatvfs(&self.file), len)?;
         let failed = |source| self.failed(format!("make it {len} bytes long"), source);
         #[cfg(target_os = "linux")]
         if len > 0 {
@@ -284,7 +284,7 @@ impl Replacement {
     }
 }
 
-impl Drop for Replacement {
+impl Drop for PendingFile {
     fn drop(&mut self) {
         if !self.placed && self.process == Some(process::id()) {
             // A file that cannot be removed now has no lock, and the next replacement in this folder removes it.
@@ -294,9 +294,9 @@ impl Drop for Replacement {
 }
 
 /// Fails if a folder is known to have less space.
-pub(super) fn has_room_for(folder: &Path, len: u64) -> Result<()> {
+pub(super) fn has_space_for(folder: &Path, len: u64) -> Result<()> {
     #[cfg(target_os = "linux")]
-    return has_room(folder, rustix::fs::statvfs(folder), len);
+    return has_space(folder, rustix::fs::statvfs(folder), len);
     #[cfg(not(target_os = "linux"))]
     {
         let _ = (folder, len);
@@ -305,10 +305,10 @@ pub(super) fn has_room_for(folder: &Path, len: u64) -> Result<()> {
 }
 
 #[cfg(target_os = "linux")]
-fn has_room(path: &Path, room: rustix::io::Result<rustix::fs::StatVfs>, len: u64) -> Result<()> {
+fn has_space(path: &Path, space: rustix::io::Result<rustix::fs::StatVfs>, len: u64) -> Result<()> {
     // A filesystem of 0 blocks does not report its space: a RAM disk without a limit, and some user-space filesystems.
-    let Some(room) = room.ok().filter(|room| room.f_blocks > 0) else { return Ok(()) };
-    let free = room.f_bavail.saturating_mul(room.f_frsize);
+    let Some(space) = space.ok().filter(|space| space.f_blocks > 0) else { return Ok(()) };
+    let free = space.f_bavail.saturating_mul(space.f_frsize);
     if free >= len {
         return Ok(());
     }
@@ -419,7 +419,7 @@ mod tests {
     #[test]
     fn a_forked_child_does_not_remove_what_its_parent_writes() {
         let folder = tempfile::tempdir().expect("a folder");
-        let mut file = Replacement::create(&folder.path().join("a"), 1, true).expect("begun");
+        let mut file = PendingFile::create(&folder.path().join("a"), 1, true).expect("begun");
         file.process = file.process.map(|process| process + 1);
         let unfinished = file.unfinished().to_path_buf();
         drop(file);
@@ -430,9 +430,9 @@ mod tests {
     #[test]
     fn a_filesystem_that_does_not_say_how_large_it_is_may_have_room() {
         let refused = |blocks| {
-            let mut room = rustix::fs::statvfs("/").expect("it says");
-            (room.f_blocks, room.f_bavail) = (blocks, 0);
-            has_room(Path::new("model"), Ok(room), 1).is_err()
+            let mut space = rustix::fs::statvfs("/").expect("it says");
+            (space.f_blocks, space.f_bavail) = (blocks, 0);
+            has_space(Path::new("model"), Ok(space), 1).is_err()
         };
         assert!(refused(1) && !refused(0));
     }

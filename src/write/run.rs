@@ -1,6 +1,6 @@
 //! Runs of tensors' bytes that are written to a file from memory.
 
-use super::layout::{Declared, Stored};
+use super::layout::{DeclaredTensor, StoredElements};
 use crate::buffer::Buffer;
 use crate::device::Device;
 use crate::error::{Error, Result};
@@ -11,7 +11,7 @@ pub(super) const AT_A_TIME: u64 = 4 << 20;
 
 /// Bytes of one tensor that are contiguous in the file.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Run<'a> {
+pub(super) struct FileRun<'a> {
     /// The position of the tensor in the layout.
     pub(super) tensor: usize,
     pub(super) source: &'a Buffer,
@@ -21,10 +21,10 @@ pub(super) struct Run<'a> {
 }
 
 /// Declares a tensor with its type and shape in memory.
-pub fn declare(name: &str, buffer: &Buffer) -> Declared {
-    Declared {
+pub fn declare(name: &str, buffer: &Buffer) -> DeclaredTensor {
+    DeclaredTensor {
         name: name.to_owned(),
-        stored: Stored::Plain(buffer.dtype()),
+        stored: StoredElements::Plain(buffer.dtype()),
         shape: buffer.shape().iter().map(|dim| *dim as u64).collect(),
     }
 }

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;
 
-use super::Options;
-use super::layout::{Declared, Layout, MOST_BYTES, Stored};
+use super::WriteOptions;
+use super::layout::{DeclaredTensor, FileLayout, MAX_BYTES, StoredElements};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::text;
@@ -35,16 +35,16 @@ pub fn check_safetensors_name(path: &Path) -> Result<()> {
     )))
 }
 
-impl Layout {
+impl FileLayout {
     /// With an alignment larger than the format's own, tensors whose size is a multiple of it come first. Then larger dtypes come first, as in the
     /// safetensors package; then tensors are sorted by name. So every element of a plain dtype is aligned. Empty metadata are written as such.
     ///
     /// # Errors
     /// Two tensors of one name, one named `__metadata__`, a size of partial bytes or beyond 2^62, a header above [`MAX_HEADER`] bytes.
     pub fn safetensors<'a>(
-        tensors: impl IntoIterator<Item = Declared>,
+        tensors: impl IntoIterator<Item = DeclaredTensor>,
         metadata: impl Into<Option<&'a BTreeMap<String, String>>>,
-        options: &Options,
+        options: &WriteOptions,
     ) -> Result<Self> {
         if !options.alignment.is_power_of_two() || !(LENGTH as u64..=1 << 20).contains(&options.alignment) {
             let alignment = options.alignment;
@@ -54,8 +54,8 @@ impl Layout {
         }
         let mut sized = Vec::new();
         for tensor in tensors {
-            let Stored::Plain(dtype) = tensor.stored else {
-                let (name, stored) = (text::shown(&tensor.name), tensor.stored);
+            let StoredElements::Plain(dtype) = tensor.stored else {
+                let (name, stored) = (text::escape(&tensor.name), tensor.stored);
                 return Err(Error::Argument(format!(
                     "tensor '{name}': a safetensors file cannot hold {stored}; set a dtype to decode it to"
                 )));
@@ -118,15 +118,15 @@ fn rank(dtype: DType) -> usize {
 
 /// The JSON of the header without padding, in the form of the safetensors package.
 fn header<'a>(
-    tensors: impl Iterator<Item = (u64, DType, &'a Declared)>,
+    tensors: impl Iterator<Item = (u64, DType, &'a DeclaredTensor)>,
     metadata: Option<&BTreeMap<String, String>>,
 ) -> Result<Vec<u8>> {
     let mut json = metadata_json(metadata)?;
     let mut placed = Vec::new();
     let mut at = 0_u64;
-    for (size, dtype, Declared { name, shape, .. }) in tensors {
-        let end = at.checked_add(size).filter(|end| *end <= MOST_BYTES).ok_or_else(|| {
-            Error::Argument(format!("the tensors up to '{}' have more than 2^62 bytes", text::shown(name)))
+    for (size, dtype, DeclaredTensor { name, shape, .. }) in tensors {
+        let end = at.checked_add(size).filter(|end| *end <= MAX_BYTES).ok_or_else(|| {
+            Error::Argument(format!("the tensors up to '{}' have more than 2^62 bytes", text::escape(name)))
         })?;
         placed.push((at..end, dtype.safetensors_name(), name.as_str(), shape.as_slice()));
         at = end;

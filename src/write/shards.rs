@@ -4,18 +4,18 @@ use std::collections::BTreeMap;
 
 use serde_json::json;
 
-use super::Declared;
+use super::DeclaredTensor;
 use crate::error::{Error, Result};
 use crate::names::natural;
 
 /// The name of a file, and the positions of its tensors.
-type Group = (String, Vec<usize>);
+type ShardTensors = (String, Vec<usize>);
 
 /// The files of a sharded checkpoint; a single file has no index.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shards {
     /// The names of the files, and the positions of their tensors.
-    pub files: Vec<Group>,
+    pub files: Vec<ShardTensors>,
     /// The index, as JSON, and its name.
     pub index: Option<(String, Vec<u8>)>,
     /// The suffix of the file names.
@@ -31,14 +31,14 @@ impl Shards {
     ///
     /// # Errors
     /// See [`Declared::bytes`]; a limit of 0 bytes, a stem that is not valid in a name.
-    pub fn new(stem: &str, tensors: &[Declared], most: u64) -> Result<Self> {
+    pub fn new(stem: &str, tensors: &[DeclaredTensor], most: u64) -> Result<Self> {
         let mut order: Vec<usize> = (0..tensors.len()).collect();
         order.sort_by_cached_key(|number| tensors[*number].name.split('.').map(natural).collect::<Vec<_>>());
         let (files, total) = grouped(stem, SAFETENSORS, tensors, order, most)?;
         if files.len() == 1 {
             return Ok(Self { files, index: None, suffix: SAFETENSORS });
         }
-        let of_file = |(name, group): &Group| {
+        let of_file = |(name, group): &ShardTensors| {
             group.iter().map(|number| (tensors[*number].name.clone(), name.clone())).collect::<Vec<_>>()
         };
         let weight_map: BTreeMap<String, String> = files.iter().flat_map(of_file).collect();
@@ -54,7 +54,7 @@ impl Shards {
     ///
     /// # Errors
     /// See [`Self::new`]; more files than a set may have.
-    pub fn gguf(stem: &str, tensors: &[Declared], most: u64) -> Result<Self> {
+    pub fn gguf(stem: &str, tensors: &[DeclaredTensor], most: u64) -> Result<Self> {
         let (files, _) = grouped(stem, GGUF, tensors, (0..tensors.len()).collect(), most)?;
         if files.len() > usize::from(u16::MAX) {
             let most = u16::MAX;
@@ -68,7 +68,13 @@ impl Shards {
 }
 
 /// The names of the files and the positions of their tensors, filled sequentially; and the bytes of all tensors.
-fn grouped(stem: &str, suffix: &str, tensors: &[Declared], order: Vec<usize>, most: u64) -> Result<(Vec<Group>, u64)> {
+fn grouped(
+    stem: &str,
+    suffix: &str,
+    tensors: &[DeclaredTensor],
+    order: Vec<usize>,
+    most: u64,
+) -> Result<(Vec<ShardTensors>, u64)> {
     if stem.is_empty() || stem.contains(['/', '\\']) {
         return Err(Error::Argument(format!(
             "name={stem:?}: it must be the prefix of the file names, such as \"model\""

@@ -4,21 +4,21 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use super::in_folder::make_folder;
-use super::sink::{Destination, Sink};
-use super::{Layout, Shards, place_file};
+use super::sink::{SaveDestination, Sink};
+use super::{FileLayout, Shards, place_file};
 use crate::error::{Error, Result};
 use crate::source::store::{is_url, join};
 use crate::workers::Interrupt;
 
-impl Destination {
+impl SaveDestination {
     /// Writes these files by `write`, and the index if all others exist. Returns the files that were written or existed.
     pub(super) fn save_share(
         &self,
         (shards, own): (&Shards, &[bool]),
         (folder, sync): (&Path, bool),
-        layouts: Vec<Layout>,
+        layouts: Vec<FileLayout>,
         interrupt: Interrupt<'_>,
-        write: impl Fn(Sink, Layout, &[usize]) -> Result<Sink>,
+        write: impl Fn(Sink, FileLayout, &[usize]) -> Result<Sink>,
     ) -> Result<Vec<PathBuf>> {
         if !is_url(folder) {
             make_folder(folder, sync)?;
@@ -32,8 +32,8 @@ impl Destination {
             paths.push(path);
         }
         let Some((name, index)) = &shards.index else { return Ok(paths) };
-        let there = self.names(folder, interrupt)?;
-        if shards.files.iter().all(|(name, _)| there.contains(name)) {
+        let existing = self.names(folder, interrupt)?;
+        if shards.files.iter().all(|(name, _)| existing.contains(name)) {
             let path = join(folder, name);
             let placed = place_file(&path, index, sync, self, interrupt);
             if matches!(&placed, Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::AlreadyExists) {

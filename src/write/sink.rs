@@ -4,34 +4,34 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::layout::Layout;
-use super::replacement::Replacement;
-use super::standing;
-use super::task::Task;
-use super::verify::Sums;
+use super::existing;
+use super::layout::FileLayout;
+use super::replacement::PendingFile;
+use super::task::TaskNumber;
+use super::verify::PartChecksums;
 use crate::error::{Error, Result};
-use crate::source::store::{IfExists, SentPart, Store, Upload, is_url, not_written, store};
+use crate::source::store::{IfExists, ObjectStore, SentPart, StoreUpload, is_url, not_written, store};
 use crate::source::{LocalFile, Source};
 use crate::text;
 use crate::workers::Interrupt;
 
 /// Where files go, in addition to their paths. By default, the store of the process is used, and existing files are replaced.
 #[derive(Debug, Clone, Default)]
-pub struct Destination {
+pub struct SaveDestination {
     /// The store for URLs.
-    pub store: Option<Arc<dyn Store>>,
+    pub store: Option<Arc<dyn ObjectStore>>,
     /// What happens to existing files.
     pub if_exists: IfExists,
     /// Write only this task's share of the files of a folder.
-    pub task: Option<Task>,
+    pub task: Option<TaskNumber>,
 }
 
-impl Destination {
+impl SaveDestination {
     /// The store of a path, if it is a URL.
     ///
     /// # Errors
     /// It is a URL, and no store is set.
-    pub(super) fn store(&self, path: &Path) -> Result<Option<&Arc<dyn Store>>> {
+    pub(super) fn store(&self, path: &Path) -> Result<Option<&Arc<dyn ObjectStore>>> {
         if !is_url(path) {
             return Ok(None);
         }
@@ -39,20 +39,20 @@ impl Destination {
     }
 
     /// Begins the file of this layout.
-    pub(super) fn begin(&self, path: &Path, layout: &Layout, sync: bool, interrupt: Interrupt<'_>) -> Result<Sink> {
+    pub(super) fn begin(&self, path: &Path, layout: &FileLayout, sync: bool, interrupt: Interrupt<'_>) -> Result<Sink> {
         if let Some(store) = self.store(path)? {
             let upload = store.create(path, layout.file_bytes(), &holes(layout), self.if_exists, interrupt)?;
             return Ok(Sink::Upload(Sent { url: path.to_path_buf(), upload, store: store.clone(), check: None }));
         }
-        standing::check(path, layout.file_bytes(), self.if_exists)?;
-        Ok(Sink::File(Replacement::create(path, layout.file_bytes(), sync)?.if_exists(self.if_exists)))
+        existing::check(path, layout.file_bytes(), self.if_exists)?;
+        Ok(Sink::File(PendingFile::create(path, layout.file_bytes(), sync)?.if_exists(self.if_exists)))
     }
 
     /// Begins a file that several ranks write, each some of its bytes. Parts of an upload are written whole, including the header.
     pub(super) fn begin_shared(
         &self,
         path: &Path,
-        layout: &Layout,
+        layout: &FileLayout,
         sync: bool,
         interrupt: Interrupt<'_>,
     ) -> Result<Sink> {
@@ -60,7 +60,7 @@ impl Destination {
             let upload = store.create(path, layout.file_bytes(), &[], self.if_exists, interrupt)?;
             return Ok(Sink::Upload(Sent { url: path.to_path_buf(), upload, store: store.clone(), check: None }));
         }
-        let file = Replacement::begin(path, layout.file_bytes(), sync)?;
+        let file = PendingFile::begin(path, layout.file_bytes(), sync)?;
         file.write_at(0, layout.start())?;
         Ok(Sink::File(file))
     }
@@ -68,7 +68,7 @@ impl Destination {
     /// Joins a file by the result of [`Sink::share`]; `None` for an upload that only its creator sends.
     pub(super) fn join(&self, path: &Path, shared: &Path, (len, sync): (u64, bool)) -> Result<Option<Sink>> {
         let Some(store) = self.store(path)? else {
-            return Ok(Some(Sink::File(Replacement::join(path, shared, len, sync)?)));
+            return Ok(Some(Sink::File(PendingFile::join(path, shared, len, sync)?)));
         };
         let shared = shared.to_string_lossy();
         let Some((_, name)) = shared.split_once(" =") else { return Ok(None) };
@@ -83,21 +83,21 @@ impl Destination {
             upload.write_at(0, bytes, interrupt)?;
             return Ok(Sink::Upload(Sent { url: path.to_path_buf(), upload, store: store.clone(), check: None }));
         }
-        standing::check(path, bytes.len() as u64, self.if_exists)?;
-        Ok(Sink::File(Replacement::of_bytes(path, bytes, sync)?.if_exists(self.if_exists)))
+        existing::check(path, bytes.len() as u64, self.if_exists)?;
+        Ok(Sink::File(PendingFile::of_bytes(path, bytes, sync)?.if_exists(self.if_exists)))
     }
 }
 
 /// The part size of a shared upload.
 pub(super) fn part_of(shared: &str) -> Result<u64> {
     let part = shared.split(" =").next().and_then(|part| part.parse().ok()).filter(|part| *part > 0);
-    part.ok_or_else(|| Error::Argument(format!("'{}' is not an upload", text::shown(shared))))
+    part.ok_or_else(|| Error::Argument(format!("'{}' is not an upload", text::escape(shared))))
 }
 
 /// An unfinished file.
 #[derive(Debug)]
 pub(super) enum Sink {
-    File(Replacement),
+    File(PendingFile),
     Upload(Sent),
 }
 
@@ -105,18 +105,18 @@ pub(super) enum Sink {
 #[derive(Debug)]
 pub(super) struct Sent {
     url: PathBuf,
-    upload: Box<dyn Upload>,
-    store: Arc<dyn Store>,
+    upload: Box<dyn StoreUpload>,
+    store: Arc<dyn ObjectStore>,
     /// The checksums to compare once the object is named.
-    check: Option<(Sums, Layout)>,
+    check: Option<(PartChecksums, FileLayout)>,
 }
 
 impl Sink {
     /// Whether the file already existed with these bytes.
-    pub(super) fn stands(&self) -> bool {
+    pub(super) fn is_kept(&self) -> bool {
         match self {
-            Self::File(file) => file.stands,
-            Self::Upload(sent) => sent.upload.stands(),
+            Self::File(file) => file.is_kept,
+            Self::Upload(sent) => sent.upload.is_kept(),
         }
     }
 
@@ -194,7 +194,7 @@ impl Sink {
     }
 
     /// Reads back and compares the file: on a disk now, before it replaces anything; on a server, once it is named and visible.
-    pub(super) fn verify(&mut self, sums: Sums, layout: Layout, interrupt: Interrupt<'_>) -> Result<()> {
+    pub(super) fn verify(&mut self, sums: PartChecksums, layout: FileLayout, interrupt: Interrupt<'_>) -> Result<()> {
         match self {
             Self::File(file) => {
                 file.sync_now()?;
@@ -227,7 +227,7 @@ impl Sink {
     ///
     /// # Errors
     /// It is an upload.
-    pub(super) fn into_file(self) -> Result<Replacement> {
+    pub(super) fn into_file(self) -> Result<PendingFile> {
         match self {
             Self::File(file) => Ok(file),
             Self::Upload(sent) => Err(not_written(&sent.url)),
@@ -248,10 +248,10 @@ impl Sink {
 
 /// Reads back a named object.
 pub(super) fn check_object(
-    store: &Arc<dyn Store>,
+    store: &Arc<dyn ObjectStore>,
     url: &Path,
-    sums: &Sums,
-    layout: &Layout,
+    sums: &PartChecksums,
+    layout: &FileLayout,
     interrupt: Interrupt<'_>,
 ) -> Result<()> {
     let missing = || Error::MissingFile { path: url.to_path_buf(), near: Vec::new() };
@@ -273,7 +273,7 @@ pub(super) fn and(error: Error, note: &str) -> Error {
 }
 
 /// The gaps between the tensors of a file, and behind the last one.
-fn holes(layout: &Layout) -> Vec<Range<u64>> {
+fn holes(layout: &FileLayout) -> Vec<Range<u64>> {
     let mut end = layout.start().len() as u64;
     let mut holes = Vec::new();
     let ends = layout.places().iter().map(|place| place.bytes.clone());

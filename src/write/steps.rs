@@ -2,12 +2,12 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::layout::{Declared, Stored};
-use super::writer::Writer;
+use super::layout::{DeclaredTensor, StoredElements};
+use super::writer::TensorFileWriter;
 use crate::cast::{elements_per_group, is_supported};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::load::{Conversion, Scan};
+use crate::load::{Conversion, TensorScan};
 use crate::quant::{self, Encoding};
 use crate::text;
 use crate::workers::Interrupt;
@@ -17,7 +17,7 @@ const ELEMENTS: usize = 1 << 20;
 
 /// A thread's buffers for reads and intermediate results.
 #[derive(Debug, Default)]
-pub(super) struct Scratch {
+pub(super) struct StepScratch {
     read: Vec<u8>,
     first: Vec<u8>,
     second: Vec<u8>,
@@ -26,33 +26,35 @@ pub(super) struct Scratch {
 
 /// The conversion steps.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Steps {
+pub(super) struct ElementSteps {
     /// The source type.
-    from: Stored,
+    from: StoredElements,
     /// To plain elements, or nothing.
     pub(super) conversion: Conversion,
     /// Then from float32 into blocks.
     pub(super) encoding: Option<Encoding>,
 }
 
-impl Steps {
+impl ElementSteps {
     /// The steps from one type to another; an error if there are none.
-    pub(super) fn new(from: Stored, to: Stored) -> std::result::Result<Self, String> {
+    pub(super) fn new(from: StoredElements, to: StoredElements) -> std::result::Result<Self, String> {
         if from == to {
             return Ok(Self { from, conversion: Conversion::Nothing, encoding: None });
         }
         let (plain, encoding) = match to {
-            Stored::Plain(dtype) => (dtype, None),
-            Stored::Packed(encoding) => (DType::Float32, Some(encoding)),
+            StoredElements::Plain(dtype) => (dtype, None),
+            StoredElements::Packed(encoding) => (DType::Float32, Some(encoding)),
         };
         let conversion = match from {
-            Stored::Plain(dtype) if dtype == plain => Conversion::Nothing,
-            Stored::Plain(dtype) if is_supported(dtype, plain) => Conversion::Cast { from: dtype, to: plain },
-            Stored::Plain(dtype) => return Err(format!("{dtype} cannot be converted to {plain}")),
-            Stored::Packed(encoding) if is_supported(DType::Float32, plain) => {
+            StoredElements::Plain(dtype) if dtype == plain => Conversion::Nothing,
+            StoredElements::Plain(dtype) if is_supported(dtype, plain) => Conversion::Cast { from: dtype, to: plain },
+            StoredElements::Plain(dtype) => return Err(format!("{dtype} cannot be converted to {plain}")),
+            StoredElements::Packed(encoding) if is_supported(DType::Float32, plain) => {
                 Conversion::Decode { encoding, to: plain }
             }
-            Stored::Packed(encoding) => return Err(format!("blocks of {encoding} cannot be converted to {plain}")),
+            StoredElements::Packed(encoding) => {
+                return Err(format!("blocks of {encoding} cannot be converted to {plain}"));
+            }
         };
         Ok(Self { from, conversion, encoding })
     }
@@ -72,8 +74,8 @@ impl Steps {
     /// The number of elements that are never split, and their bytes: one element, those of a byte, or those of a block.
     pub(super) fn unit(self) -> (usize, usize) {
         match self.from {
-            Stored::Packed(encoding) => (encoding.elements_per_block(), encoding.bytes_per_block()),
-            Stored::Plain(dtype) => {
+            StoredElements::Packed(encoding) => (encoding.elements_per_block(), encoding.bytes_per_block()),
+            StoredElements::Plain(dtype) => {
                 let group = elements_per_group(dtype);
                 (group, group * dtype.bits() / 8)
             }
@@ -84,18 +86,18 @@ impl Steps {
     /// counts the bytes written.
     pub(super) fn write(
         self,
-        scan: &Scan<'_>,
-        tensor: &Declared,
-        writer: &Writer,
-        alone: Option<&mut Scratch>,
+        scan: &TensorScan<'_>,
+        tensor: &DeclaredTensor,
+        writer: &TensorFileWriter,
+        alone: Option<&mut StepScratch>,
         done: &AtomicU64,
         interrupt: Interrupt<'_>,
     ) -> Result<()> {
         let part_bytes = tensor.stored.bytes(&[ELEMENTS as u64]).unwrap_or_default();
         let per_part = ELEMENTS / self.unit().0;
-        let converted = |scratch: &mut Scratch, part: u64, from: &[u8], go_on: Interrupt<'_>| {
+        let converted = |scratch: &mut StepScratch, part: u64, from: &[u8], cancel: Interrupt<'_>| {
             let converted = self.apply(from, scratch).map_err(|error| about(error, &tensor.name))?;
-            writer.write_bytes(&tensor.name, part * part_bytes, converted, go_on)?;
+            writer.write_bytes(&tensor.name, part * part_bytes, converted, cancel)?;
             done.fetch_add(converted.len() as u64, Ordering::Relaxed);
             Ok(())
         };
@@ -107,15 +109,15 @@ impl Steps {
             })?;
             scratch.read = read;
         } else {
-            scan.each(per_part, true, interrupt, Scratch::default, converted, |_| {})?;
+            scan.each(per_part, true, interrupt, StepScratch::default, converted, |_| {})?;
         }
         // An empty tensor counts as written, too.
         writer.write(&tensor.name, tensor.bytes()?, &[])
     }
 
     /// Converts whole units; the result is in `scratch`, or is the input.
-    fn apply<'a>(self, from: &'a [u8], scratch: &'a mut Scratch) -> Result<&'a [u8]> {
-        let Scratch { first, second, between, .. } = scratch;
+    fn apply<'a>(self, from: &'a [u8], scratch: &'a mut StepScratch) -> Result<&'a [u8]> {
+        let StepScratch { first, second, between, .. } = scratch;
         let plain = match self.conversion {
             Conversion::Nothing => from,
             conversion => {
@@ -137,7 +139,7 @@ impl Steps {
 /// The error, with the name of the tensor.
 pub(super) fn about(error: Error, name: &str) -> Error {
     match error {
-        Error::Argument(cause) => Error::Argument(format!("tensor '{}': {cause}", text::shown(name))),
+        Error::Argument(cause) => Error::Argument(format!("tensor '{}': {cause}", text::escape(name))),
         other => other,
     }
 }

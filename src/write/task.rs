@@ -7,16 +7,16 @@ use std::str::FromStr;
 
 /// Task I of N: `3/16`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Task {
+pub struct TaskNumber {
     /// From 1 on.
     number: usize,
     of: usize,
 }
 
 /// The maximum number of tasks.
-const MOST: usize = 1_000_000;
+const MAX_TASKS: usize = 1_000_000;
 
-impl Task {
+impl TaskNumber {
     /// Its number, from 1 on.
     pub fn number(self) -> usize {
         self.number
@@ -44,22 +44,22 @@ impl Task {
     }
 }
 
-impl FromStr for Task {
+impl FromStr for TaskNumber {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
         let numbers = text.split_once('/').and_then(|(number, of)| Some((number.parse().ok()?, of.parse().ok()?)));
         match numbers {
             Some((0, _)) => Err("tasks are counted from 1: where a scheduler counts from 0, add 1".to_owned()),
-            Some((number, of)) if number <= of && of <= MOST => Ok(Self { number, of }),
-            Some((_, of)) if of > MOST => Err(format!("there are at most {MOST} tasks")),
+            Some((number, of)) if number <= of && of <= MAX_TASKS => Ok(Self { number, of }),
+            Some((_, of)) if of > MAX_TASKS => Err(format!("there are at most {MAX_TASKS} tasks")),
             Some((number, of)) => Err(format!("task {number} of {of} does not exist")),
             None => Err("a task is I/N, such as 3/16: the third of sixteen".to_owned()),
         }
     }
 }
 
-impl fmt::Display for Task {
+impl fmt::Display for TaskNumber {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.number, self.of)
     }
@@ -76,8 +76,8 @@ mod tests {
             let mut times = vec![0; sizes.len()];
             let mut most = 0;
             for number in 1..=of {
-                let own = Task { number, of }.own(&sizes);
-                assert_eq!(own, Task { number, of }.own(&sizes));
+                let own = TaskNumber { number, of }.own(&sizes);
+                assert_eq!(own, TaskNumber { number, of }.own(&sizes));
                 own.iter().zip(&mut times).for_each(|(own, times)| *times += i32::from(*own));
                 most = most.max(own.iter().zip(&sizes).filter(|(own, _)| **own).map(|(_, size)| size).sum::<u64>());
             }
@@ -88,12 +88,12 @@ mod tests {
 
     #[test]
     fn what_is_no_task_is_refused_with_a_sentence() {
-        let said = |text: &str| text.parse::<Task>().map(|task| task.to_string());
-        assert_eq!(said("3/16"), Ok("3/16".to_owned()));
+        let message = |text: &str| text.parse::<TaskNumber>().map(|task| task.to_string());
+        assert_eq!(message("3/16"), Ok("3/16".to_owned()));
         for (text, why) in
-            [("0/4", "from 1"), ("5/4", "no task 5"), ("3", "I/N"), ("a/b", "I/N"), ("1/9999999", "most")]
+            [("0/4", "from 1"), ("5/4", "does not exist"), ("3", "I/N"), ("a/b", "I/N"), ("1/9999999", "at most")]
         {
-            assert!(said(text).is_err_and(|error| error.contains(why)), "{text}");
+            assert!(message(text).is_err_and(|error| error.contains(why)), "{text}");
         }
     }
 }

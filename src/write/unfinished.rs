@@ -78,7 +78,7 @@ pub(super) fn placing() -> RwLockReadGuard<'static, ()> {
 }
 
 /// Creates a locked file in the folder, with this mode minus the umask.
-pub(super) fn create_beside(target: &Path, folder: &Path, mode: u32) -> Result<(Temporary, File)> {
+pub(super) fn create_sibling(target: &Path, folder: &Path, mode: u32) -> Result<(Temporary, File)> {
     static NUMBER: AtomicU64 = AtomicU64::new(0);
     let failed = |source: io::Error| Error::io(target, "write", source);
     let Some(name) = target.file_name() else { return Err(failed(io::ErrorKind::InvalidFilename.into())) };
@@ -98,7 +98,7 @@ pub(super) fn create_beside(target: &Path, folder: &Path, mode: u32) -> Result<(
             Ok((path, file)) => {
                 // Until it is locked, another process may remove it as abandoned, so its existence is checked again. Without file locks, no process
                 // removes it.
-                if file.lock().is_err() || is_there(path.path(), &file) {
+                if file.lock().is_err() || is_present(path.path(), &file) {
                     return Ok((path, file));
                 }
             }
@@ -121,14 +121,14 @@ fn cut(name: &OsStr) -> OsString {
 }
 
 #[cfg(unix)]
-fn is_there(path: &Path, file: &File) -> bool {
+fn is_present(path: &Path, file: &File) -> bool {
     use std::os::unix::fs::MetadataExt as _;
     let identity = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
     file.metadata().map(identity).ok() == fs::symlink_metadata(path).map(identity).ok()
 }
 
 #[cfg(not(unix))]
-fn is_there(path: &Path, _: &File) -> bool {
+fn is_present(path: &Path, _: &File) -> bool {
     path.exists()
 }
 
@@ -143,7 +143,7 @@ pub(super) fn remove_abandoned(folder: &Path) {
         }
         let Ok(file) = File::options().read(true).write(true).open(entry.path()) else { continue };
         match file.try_lock() {
-            Ok(()) if is_there(&entry.path(), &file) => {
+            Ok(()) if is_present(&entry.path(), &file) => {
                 let _ = fs::remove_file(entry.path());
             }
             Ok(()) | Err(TryLockError::WouldBlock | TryLockError::Error(_)) => {}
@@ -160,7 +160,7 @@ mod tests {
     #[test]
     fn a_file_that_is_to_be_private_is_so_from_the_begin() {
         let folder = tempfile::tempdir().expect("a folder");
-        let (path, _file) = create_beside(&folder.path().join("a"), folder.path(), 0o600).expect("made");
+        let (path, _file) = create_sibling(&folder.path().join("a"), folder.path(), 0o600).expect("made");
         assert_eq!(fs::metadata(path.path()).expect("there").permissions().mode() & 0o077, 0);
     }
 }

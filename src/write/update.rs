@@ -5,14 +5,14 @@ use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use super::convert::{Item, write_items};
-use super::version::Version;
-use super::{Declared, Options, Output, Stored};
+use super::convert::{ConvertItem, write_items};
+use super::version::VersionTensors;
+use super::{DeclaredTensor, SaveTarget, StoredElements, WriteOptions};
 use crate::budget;
-use crate::checkpoint::{Checkpoint, Delta, Dialect, OpenOptions, ShardName, check_chain, patches};
+use crate::checkpoint::{Checkpoint, DeltaDialect, OpenOptions, OpenedDelta, ShardName, check_chain, patches};
 use crate::error::{Diagnostic, Error, Result};
-use crate::format::Kind;
-use crate::load::Pieces;
+use crate::format::FormatKind;
+use crate::load::PieceReader;
 use crate::rules;
 use crate::source::store::is_url;
 use crate::tensor::{Element, TensorInfo};
@@ -45,7 +45,7 @@ pub fn update(
     target: &Path,
     deltas: &[PathBuf],
     open: &OpenOptions,
-    options: &Options,
+    options: &WriteOptions,
     verify: bool,
     done: &AtomicU64,
     interrupt: Interrupt<'_>,
@@ -56,13 +56,13 @@ pub fn update(
             "{path}: deltas can be applied to files on a disk: convert [base, deltas] to a URL"
         )));
     }
-    let all = Delta::open_all(deltas, open)?;
+    let all = OpenedDelta::open_all(deltas, open)?;
     let base = Checkpoint::open(&[target], open)?;
     let (Some(first), Some(last)) = (all.first(), all.last()) else {
         return Err(Error::Argument("no deltas were given".to_owned()));
     };
     let (applied, hashes) = match first.dialect() {
-        Dialect::MaxWeights => applied_by_identity(&base, target, &all, first, done, interrupt)?,
+        DeltaDialect::MaxWeights => applied_by_identity(&base, target, &all, first, done, interrupt)?,
         _ => (applied_by_checksums(&base, &all, done, interrupt)?, BTreeMap::new()),
     };
     if applied == all.len() {
@@ -72,7 +72,7 @@ pub fn update(
     let rest = all.iter().skip(applied).map(|delta| delta.source().path().to_path_buf());
     let chain: Vec<PathBuf> = std::iter::once(target.to_path_buf()).chain(rest).collect();
     let new = Checkpoint::open(&chain, open)?;
-    if first.dialect() == Dialect::MaxWeights {
+    if first.dialect() == DeltaDialect::MaxWeights {
         check_outcome(&new, last, hashes, interrupt)?;
     }
     let items = new.catalog().table().iter().enumerate().map(|(number, info)| item(&new, number, &info));
@@ -88,13 +88,13 @@ type Hashes = BTreeMap<String, Vec<u64>>;
 fn applied_by_identity(
     base: &Checkpoint,
     target: &Path,
-    all: &[Delta],
-    first: &Delta,
+    all: &[OpenedDelta],
+    first: &OpenedDelta,
     done: &AtomicU64,
     interrupt: Interrupt<'_>,
 ) -> Result<(usize, Hashes)> {
     check_chain(all)?;
-    let version = Version::of_checkpoint(base)?;
+    let version = VersionTensors::of_checkpoint(base)?;
     let hashes: Hashes = version.hashes(|_| true, done, interrupt)?;
     let identity = version.identity_of_hashes(&hashes)?;
     match all.iter().rposition(|delta| delta.header().target == identity) {
@@ -112,11 +112,11 @@ fn applied_by_identity(
 }
 
 /// Fails if the result differs from the version after the last delta. The block hashes of unchanged tensors are reused.
-fn check_outcome(new: &Checkpoint, last: &Delta, mut hashes: Hashes, interrupt: Interrupt<'_>) -> Result<()> {
+fn check_outcome(new: &Checkpoint, last: &OpenedDelta, mut hashes: Hashes, interrupt: Interrupt<'_>) -> Result<()> {
     let catalog = new.catalog();
     let changed: HashSet<&str> =
         catalog.table().iter().filter(|info| catalog.is_of_deltas(info.file)).map(|info| info.name).collect();
-    let version = Version::of_checkpoint(new)?;
+    let version = VersionTensors::of_checkpoint(new)?;
     hashes.extend(version.hashes(|name| changed.contains(name), &AtomicU64::new(0), interrupt)?);
     let (identity, expected) = (version.identity_of_hashes(&hashes)?, &last.header().target);
     if identity == *expected {
@@ -127,20 +127,25 @@ fn check_outcome(new: &Checkpoint, last: &Delta, mut hashes: Hashes, interrupt: 
 }
 
 /// The number of deltas of another library that all tensors of a checkpoint already have.
-fn applied_by_checksums(base: &Checkpoint, all: &[Delta], done: &AtomicU64, interrupt: Interrupt<'_>) -> Result<usize> {
+fn applied_by_checksums(
+    base: &Checkpoint,
+    all: &[OpenedDelta],
+    done: &AtomicU64,
+    interrupt: Interrupt<'_>,
+) -> Result<usize> {
     check_chain(all)?;
     let (catalog, least) = (base.catalog(), AtomicUsize::new(all.len()));
     let jobs = catalog.table().iter().enumerate().collect();
-    in_order(threads(), jobs, interrupt, |(number, info): (usize, TensorInfo<'_>), bytes: &mut Vec<u8>, go_on| {
+    in_order(threads(), jobs, interrupt, |(number, info): (usize, TensorInfo<'_>), bytes: &mut Vec<u8>, cancel| {
         let Element::Plain(dtype) = info.element else { return Ok(()) };
         let Some(patches) = patches(all, info.name, (dtype, info.shape))? else { return Ok(()) };
-        let pieces = Pieces::new(base, number)?;
+        let pieces = PieceReader::new(base, number)?;
         *bytes = budget::zeroed(budget::saturating_usize(info.bytes()))?;
-        pieces.read(0, bytes, go_on)?;
+        pieces.read(0, bytes, cancel)?;
         pieces.check_unchanged()?;
         let own = patches.applied(bytes).unwrap_or(0);
         // The first delta that is not applied yet.
-        let concern = |delta: &&Delta| delta.changed().any(|(name, _)| name == info.name);
+        let concern = |delta: &&OpenedDelta| delta.changed().any(|(name, _)| name == info.name);
         let position = all.iter().enumerate().filter(|(_, delta)| concern(delta)).nth(own);
         least.fetch_min(position.map_or(all.len(), |(position, _)| position), Ordering::Relaxed);
         done.fetch_add(info.bytes(), Ordering::Relaxed);
@@ -149,20 +154,20 @@ fn applied_by_checksums(base: &Checkpoint, all: &[Delta], done: &AtomicU64, inte
     Ok(least.into_inner())
 }
 
-fn item(checkpoint: &Checkpoint, number: usize, info: &TensorInfo<'_>) -> Result<Item> {
-    let Some(stored) = Stored::of(info.element) else {
+fn item(checkpoint: &Checkpoint, number: usize, info: &TensorInfo<'_>) -> Result<ConvertItem> {
+    let Some(stored) = StoredElements::of(info.element) else {
         let cause = format!("elements of the type {} cannot be written", info.element);
         let path = &checkpoint.catalog().files()[info.file as usize].path;
         return Err(Diagnostic::new(rules::CAST_PAIR, cause).tensor(info.name).path(path).unsupported());
     };
-    let tensor = Declared { name: info.name.to_owned(), stored, shape: info.shape.to_vec() };
-    Ok(Item { number, region: None, tensor })
+    let tensor = DeclaredTensor { name: info.name.to_owned(), stored, shape: info.shape.to_vec() };
+    Ok(ConvertItem { number, region: None, tensor })
 }
 
 /// The output that replaces the files of a checkpoint: one file, or several with an index under the same names.
-fn output(base: &Checkpoint, target: &Path, options: &Options) -> Result<Output> {
+fn output(base: &Checkpoint, target: &Path, options: &WriteOptions) -> Result<SaveTarget> {
     let catalog = base.catalog();
-    if catalog.files().iter().any(|file| file.kind != Some(Kind::Safetensors)) {
+    if catalog.files().iter().any(|file| file.kind != Some(FormatKind::Safetensors)) {
         let path = text::path(target);
         return Err(Error::Argument(format!(
             "{path}: deltas can be applied to safetensors files, none of which is missing"
@@ -175,11 +180,11 @@ fn output(base: &Checkpoint, target: &Path, options: &Options) -> Result<Output>
         return Err(Error::Argument("the checkpoint has no files".to_owned()));
     };
     if files.len() == 1 {
-        return Ok(Output::Safetensors { path: file.path.clone(), metadata, options });
+        return Ok(SaveTarget::Safetensors { path: file.path.clone(), metadata, options });
     }
     let name = file.path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let Some(shard) = ShardName::of(&name) else {
-        let (path, name) = (text::path(target), text::shown(&name));
+        let (path, name) = (text::path(target), text::escape(&name));
         return Err(Error::Argument(format!(
             "{path}: '{name}' does not have the name of a shard: merge the files first"
         )));
@@ -191,5 +196,5 @@ fn output(base: &Checkpoint, target: &Path, options: &Options) -> Result<Output>
     }
     let most = bytes.into_iter().max().unwrap_or_default();
     let (folder, stem) = (file.path.parent().unwrap_or(Path::new("")).to_path_buf(), shard.stem.to_owned());
-    Ok(Output::Sharded { folder, stem, most, metadata, options })
+    Ok(SaveTarget::Sharded { folder, stem, most, metadata, options })
 }

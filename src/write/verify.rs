@@ -7,12 +7,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crc32fast::Hasher;
 
 use super::run::AT_A_TIME;
-use super::{Layout, Place, Stored};
+use super::{FileLayout, StoredElements, TensorPlacement};
 use crate::checkpoint::{OpenOptions, inspect};
 use crate::error::{Diagnostic, Result};
 use crate::rules;
 use crate::source::store::is_url;
-use crate::source::{Part, Source};
+use crate::source::{ReadRange, Source};
 use crate::text;
 use crate::workers::{Interrupt, in_order, threads};
 
@@ -24,12 +24,12 @@ type SummedPart = (Range<u64>, Hasher);
 
 /// Checksums (CRC-32) of the parts of tensors, computed while they are written, in any order.
 #[derive(Debug)]
-pub(super) struct Sums {
+pub(super) struct PartChecksums {
     /// By tensor.
     parts: Vec<Mutex<Vec<SummedPart>>>,
 }
 
-impl Sums {
+impl PartChecksums {
     pub(super) fn new(tensors: usize) -> Self {
         Self { parts: (0..tensors).map(|_| Mutex::default()).collect() }
     }
@@ -72,11 +72,11 @@ impl Sums {
         &self,
         source: Arc<dyn Source>,
         target: &Path,
-        layout: &Layout,
+        layout: &FileLayout,
         help: &'static str,
         interrupt: Interrupt<'_>,
     ) -> Result<()> {
-        let differs = |place: Option<&Place>, cause: String| {
+        let differs = |place: Option<&TensorPlacement>, cause: String| {
             let fault = Diagnostic::new(rules::TENSOR_DIGEST, cause).help(help);
             let fault = match place {
                 Some(place) => fault.tensor(&place.tensor.name).offset(place.bytes.start),
@@ -95,14 +95,14 @@ impl Sums {
         }
         // On a server, as much at a time as several requests deliver.
         let at_a_time = if is_url(target) { AT_A_TIME * SEVERAL } else { AT_A_TIME };
-        let jobs: Vec<(usize, &Place)> = layout.places().iter().enumerate().collect();
-        in_order(threads(), jobs, interrupt, |(number, place), memory: &mut Vec<u8>, go_on| {
+        let jobs: Vec<(usize, &TensorPlacement)> = layout.places().iter().enumerate().collect();
+        in_order(threads(), jobs, interrupt, |(number, place), memory: &mut Vec<u8>, cancel| {
             let Some(info) = catalog.find(&place.tensor.name).map(|number| catalog.table().get(number)) else {
                 return differs(Some(place), "it was written, but is missing when the file is read back".to_owned());
             };
             let (stored, shape) = (place.tensor.stored, &place.tensor.shape);
             let bytes = info.span.start()..info.span.start() + info.span.len();
-            if Stored::of(info.element) != Some(stored) || info.shape != shape {
+            if StoredElements::of(info.element) != Some(stored) || info.shape != shape {
                 let (element, found) = (info.element, text::shape(info.shape));
                 let cause = format!("written as {stored} {}, but read back as {element} {found}", text::shape(shape));
                 return differs(Some(place), cause);
@@ -114,9 +114,9 @@ impl Sums {
                 let mut hasher = Hasher::new();
                 let range = place.bytes.start + part.start..place.bytes.start + part.end;
                 for start in range.clone().step_by(at_a_time as usize) {
-                    go_on()?;
+                    cancel()?;
                     memory.resize(at_a_time.min(range.end - start) as usize, 0);
-                    source.read(&mut [Part { offset: start, bytes: memory }], go_on)?;
+                    source.read(&mut [ReadRange { offset: start, bytes: memory }], cancel)?;
                     hasher.update(memory);
                 }
                 let read = hasher.finalize();

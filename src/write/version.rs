@@ -5,14 +5,14 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use super::inputs::Inputs;
+use super::inputs::WriteInputs;
 use crate::buffer::Buffer;
-use crate::checkpoint::{Checkpoint, Delta, Dialect, Identity, OpenOptions, hash_of_block};
+use crate::checkpoint::{Checkpoint, CheckpointIdentity, DeltaDialect, OpenOptions, OpenedDelta, hash_of_block};
 use crate::delta::BLOCK;
 use crate::dtype::DType;
 use crate::error::{Diagnostic, Error, Result};
 use crate::format::delta::{self, MAX_SAMPLES, Sample, TensorsDigest};
-use crate::load::Pieces;
+use crate::load::PieceReader;
 use crate::memory::FileMappings;
 use crate::rules;
 use crate::tensor::{Element, TensorInfo, checked_bytes};
@@ -21,11 +21,11 @@ use crate::workers::{Interrupt, in_order, threads};
 
 /// The tensors of a version, by name.
 #[derive(Debug, Default)]
-pub struct Version<'a> {
+pub struct VersionTensors<'a> {
     pub(super) tensors: BTreeMap<String, VersionTensor<'a>>,
     /// The input paths, which must not be overwritten.
     pub(super) opened: &'a [PathBuf],
-    inputs: Inputs,
+    inputs: WriteInputs,
     /// Whether its checkpoint has deltas.
     has_deltas: bool,
 }
@@ -35,24 +35,24 @@ pub struct Version<'a> {
 pub(super) struct VersionTensor<'a> {
     pub(super) dtype: DType,
     pub(super) shape: Vec<u64>,
-    pub(super) elements: Elements<'a>,
+    pub(super) elements: ElementSource<'a>,
 }
 
 /// The source of a tensor's elements, in C order.
 #[derive(Debug)]
-pub(super) enum Elements<'a> {
-    File(Pieces<'a>),
+pub(super) enum ElementSource<'a> {
+    File(PieceReader<'a>),
     Memory(Buffer),
 }
 
-impl<'a> Version<'a> {
+impl<'a> VersionTensors<'a> {
     /// All tensors of a checkpoint.
     ///
     /// # Errors
     /// Tensors whose elements are not plain, such as packed blocks.
     pub fn of_checkpoint(checkpoint: &'a Checkpoint) -> Result<Self> {
         let of_number = |(number, info): (usize, TensorInfo<'_>)| {
-            let elements = Elements::File(Pieces::new(checkpoint, number)?);
+            let elements = ElementSource::File(PieceReader::new(checkpoint, number)?);
             let dtype = plain(info.element).map_err(|fault| {
                 fault.tensor(info.name).path(&checkpoint.catalog().files()[info.file as usize].path).unsupported()
             })?;
@@ -60,7 +60,7 @@ impl<'a> Version<'a> {
         };
         let tensors = checkpoint.catalog().table().iter().enumerate().map(of_number).collect::<Result<_>>()?;
         let (inputs, has_deltas) =
-            (Inputs::of_checkpoint(checkpoint), checkpoint.catalog().changed_by_deltas().is_some());
+            (WriteInputs::of_checkpoint(checkpoint), checkpoint.catalog().changed_by_deltas().is_some());
         Ok(Self { tensors, opened: checkpoint.opened(), inputs, has_deltas })
     }
 
@@ -73,9 +73,9 @@ impl<'a> Version<'a> {
         for (name, buffer) in buffers {
             plain(Element::Plain(buffer.dtype())).map_err(|fault| fault.tensor(&name).unsupported())?;
             let shape = buffer.shape().iter().map(|dim| *dim as u64).collect();
-            let tensor = VersionTensor { dtype: buffer.dtype(), shape, elements: Elements::Memory(buffer) };
+            let tensor = VersionTensor { dtype: buffer.dtype(), shape, elements: ElementSource::Memory(buffer) };
             if version.tensors.contains_key(&name) {
-                return Err(Error::Argument(format!("two tensors have the name '{}'", text::shown(&name))));
+                return Err(Error::Argument(format!("two tensors have the name '{}'", text::escape(&name))));
             }
             version.tensors.insert(name, tensor);
         }
@@ -90,8 +90,8 @@ impl<'a> Version<'a> {
     pub fn check_target(&self, target: &Path) -> Result<()> {
         let mappings = FileMappings::now();
         let mapped = self.tensors.values().filter_map(|tensor| match &tensor.elements {
-            Elements::Memory(buffer) => mappings.file_of(buffer.storage()),
-            Elements::File(_) => None,
+            ElementSource::Memory(buffer) => mappings.file_of(buffer.storage()),
+            ElementSource::File(_) => None,
         });
         self.inputs.clone().and_mapped(mapped).check(target)
     }
@@ -110,18 +110,18 @@ impl<'a> Version<'a> {
         self.identity_of_hashes(&self.hashes(|_| true, done, interrupt)?)
     }
 
-    /// The block hashes of the tensors whose names `is_wanted` selects, on all cores.
+    /// The block hashes of the tensors whose names `is_requested` selects, on all cores.
     pub(super) fn hashes(
         &self,
-        is_wanted: impl Fn(&str) -> bool,
+        is_requested: impl Fn(&str) -> bool,
         done: &AtomicU64,
         interrupt: Interrupt<'_>,
     ) -> Result<BTreeMap<String, Vec<u64>>> {
         let all: Mutex<BTreeMap<String, Vec<u64>>> = Mutex::default();
-        let jobs = self.tensors.iter().filter(|(name, _)| is_wanted(name)).collect();
-        in_order(threads(), jobs, interrupt, |(name, tensor): (&String, _), (): &mut (), go_on| {
+        let jobs = self.tensors.iter().filter(|(name, _)| is_requested(name)).collect();
+        in_order(threads(), jobs, interrupt, |(name, tensor): (&String, _), (): &mut (), cancel| {
             let tensor: &VersionTensor<'_> = tensor;
-            let hashes = tensor.hashes(name, go_on)?;
+            let hashes = tensor.hashes(name, cancel)?;
             all.lock().unwrap_or_else(PoisonError::into_inner).insert(name.clone(), hashes);
             done.fetch_add(tensor.bytes(name)?, Ordering::Relaxed);
             Ok(())
@@ -131,10 +131,10 @@ impl<'a> Version<'a> {
 
     /// Its identity, computed from the block hashes of all tensors.
     pub(super) fn identity_of_hashes(&self, hashes: &BTreeMap<String, Vec<u64>>) -> Result<String> {
-        let mut identity = Identity::default();
+        let mut identity = CheckpointIdentity::default();
         for (name, tensor) in &self.tensors {
             let Some(hashes) = hashes.get(name) else {
-                return Err(Error::Argument(format!("the hashes of tensor '{}' are not known", text::shown(name))));
+                return Err(Error::Argument(format!("the hashes of tensor '{}' are not known", text::escape(name))));
             };
             identity.add(name, tensor.dtype, &tensor.shape, hashes.iter().copied());
         }
@@ -156,7 +156,7 @@ impl<'a> Version<'a> {
         mut known: impl FnMut(&str) -> Option<Vec<u64>>,
         interrupt: Interrupt<'_>,
     ) -> Result<(String, Vec<Sample>)> {
-        let (mut identity, mut samples) = (Identity::default(), Vec::new());
+        let (mut identity, mut samples) = (CheckpointIdentity::default(), Vec::new());
         let changed: HashSet<(String, u64)> = self.changed_before(interrupt)?.into_iter().collect();
         let blocks =
             |(name, tensor): (&String, &VersionTensor<'_>)| Ok(tensor.bytes(name)?.div_ceil(tensor.block_bytes()));
@@ -183,8 +183,9 @@ impl<'a> Version<'a> {
         if !self.has_deltas {
             return Ok(Vec::new());
         }
-        let deltas = Delta::behind_base(self.opened, &OpenOptions::default())?;
-        let last = deltas.iter().rev().find(|delta| delta.dialect() == Dialect::MaxWeights && delta.changes_anything());
+        let deltas = OpenedDelta::behind_base(self.opened, &OpenOptions::default())?;
+        let last =
+            deltas.iter().rev().find(|delta| delta.dialect() == DeltaDialect::MaxWeights && delta.changes_anything());
         let mut some = last.map_or_else(|| Ok(Vec::new()), |delta| delta.some_changed(MAX_SAMPLES / 2, interrupt))?;
         some.truncate(MAX_SAMPLES / 2);
         Ok(some)
@@ -206,7 +207,7 @@ impl VersionTensor<'_> {
     /// Its bytes.
     pub(super) fn bytes(&self, name: &str) -> Result<u64> {
         checked_bytes(&self.shape, self.dtype)
-            .ok_or_else(|| Error::Argument(format!("tensor '{}' has too many elements", text::shown(name))))
+            .ok_or_else(|| Error::Argument(format!("tensor '{}' has too many elements", text::escape(name))))
     }
 
     /// The bytes of a block.
@@ -217,18 +218,18 @@ impl VersionTensor<'_> {
     /// The hashes of its blocks.
     fn hashes(&self, name: &str, interrupt: Interrupt<'_>) -> Result<Vec<u64>> {
         let (size, bytes) = (self.block_bytes(), self.bytes(name)?);
-        let (mut room, mut hashes) = (Vec::new(), Vec::new());
+        let (mut part_buffer, mut hashes) = (Vec::new(), Vec::new());
         for start in (0..bytes).step_by(size as usize) {
             interrupt()?;
             let len = size.min(bytes - start) as usize;
-            hashes.push(hash_of_block(self.elements.piece(start, len, &mut room, interrupt)?));
+            hashes.push(hash_of_block(self.elements.piece(start, len, &mut part_buffer, interrupt)?));
         }
         self.elements.check_unchanged()?;
         Ok(hashes)
     }
 }
 
-impl Elements<'_> {
+impl ElementSource<'_> {
     /// Fills `out` from offset `start` on.
     pub(super) fn read(&self, start: u64, out: &mut [u8], interrupt: Interrupt<'_>) -> Result<()> {
         match self {
@@ -237,12 +238,12 @@ impl Elements<'_> {
         }
     }
 
-    /// `len` bytes from `start` on: in place, or read into `room`. A mapped file is read, so that its truncation is an error.
+    /// `len` bytes from `start` on: in place, or read into `part_buffer`. A mapped file is read, so that its truncation is an error.
     pub(super) fn piece<'a>(
         &'a self,
         start: u64,
         len: usize,
-        room: &'a mut Vec<u8>,
+        part_buffer: &'a mut Vec<u8>,
         interrupt: Interrupt<'_>,
     ) -> Result<&'a [u8]> {
         if let Self::Memory(buffer) = self
@@ -251,9 +252,9 @@ impl Elements<'_> {
         {
             return Ok(bytes);
         }
-        room.resize(len, 0);
-        self.read(start, room, interrupt)?;
-        Ok(room)
+        part_buffer.resize(len, 0);
+        self.read(start, part_buffer, interrupt)?;
+        Ok(part_buffer)
     }
 
     /// Fails if its file was replaced or changed after it was opened.

@@ -5,14 +5,14 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::layout::Place;
+use super::layout::TensorPlacement;
 use super::run::{AT_A_TIME, cut_off, declare, piece};
-use super::sink::{Destination, Sink};
-use super::verify::Sums;
-use super::{Declared, Layout};
+use super::sink::{SaveDestination, Sink};
+use super::verify::PartChecksums;
+use super::{DeclaredTensor, FileLayout};
 use crate::buffer::Buffer;
 use crate::error::{Error, Result};
-use crate::load::ranks::Move;
+use crate::load::ranks::RegionCopy;
 use crate::source::Source;
 use crate::text;
 use crate::workers::{Interrupt, uninterrupted};
@@ -20,18 +20,18 @@ use crate::workers::{Interrupt, uninterrupted};
 /// An unfinished file. Its tensors are declared at the start, and each byte is written once: all bytes, or those that one of several ranks owns. Only
 /// the header needs memory.
 #[derive(Debug)]
-pub struct Writer {
+pub struct TensorFileWriter {
     file: Sink,
-    layout: Layout,
+    layout: FileLayout,
     /// The unwritten bytes of each tensor: disjoint, non-adjacent ranges in order.
     missing: Vec<Mutex<VecDeque<Range<u64>>>>,
     /// Whether other ranks write the rest.
     is_shared: bool,
     /// The checksums of the written bytes, if they will be verified.
-    sums: Option<Sums>,
+    sums: Option<PartChecksums>,
 }
 
-impl Writer {
+impl TensorFileWriter {
     /// Begins a file, which appears under its name only after [`Self::finish`].
     ///
     /// An upload sends each part when it is complete: if tensors come in layout order, few bytes are in memory. After a server error, nothing more
@@ -39,14 +39,21 @@ impl Writer {
     ///
     /// # Errors
     /// See [`Replacement::create`](super::Replacement::create); such a file exists and must stay.
-    pub fn create(path: &Path, layout: Layout, sync: bool, to: &Destination, interrupt: Interrupt<'_>) -> Result<Self> {
+    pub fn create(
+        path: &Path,
+        layout: FileLayout,
+        sync: bool,
+        to: &SaveDestination,
+        interrupt: Interrupt<'_>,
+    ) -> Result<Self> {
         Self::new(to.begin(path, &layout, sync, interrupt)?, layout, interrupt)
     }
 
     /// As [`Self::create`], for a new file with the length of the layout.
-    pub(super) fn new(file: Sink, layout: Layout, interrupt: Interrupt<'_>) -> Result<Self> {
+    pub(super) fn new(file: Sink, layout: FileLayout, interrupt: Interrupt<'_>) -> Result<Self> {
         file.write_at(0, layout.start(), interrupt)?;
-        let whole = |place: &Place| Some(0..place.bytes.end - place.bytes.start).filter(|range| !range.is_empty());
+        let whole =
+            |place: &TensorPlacement| Some(0..place.bytes.end - place.bytes.start).filter(|range| !range.is_empty());
         let missing = layout.places().iter().map(|place| Mutex::new(whole(place).into_iter().collect())).collect();
         Ok(Self { file, layout, missing, is_shared: false, sums: None })
     }
@@ -55,7 +62,7 @@ impl Writer {
     ///
     /// # Errors
     /// Ranges that overlap, or exceed a tensor.
-    pub(super) fn of_rank(file: Sink, layout: Layout, owned: Vec<Vec<Range<u64>>>) -> Result<Self> {
+    pub(super) fn of_rank(file: Sink, layout: FileLayout, owned: Vec<Vec<Range<u64>>>) -> Result<Self> {
         let mut missing = Vec::with_capacity(owned.len());
         for (place, mut ranges) in layout.places().iter().zip(owned) {
             ranges.retain(|range| !range.is_empty());
@@ -64,7 +71,7 @@ impl Writer {
             for range in ranges {
                 let end = of_tensor.back().map_or(0, |last| last.end);
                 if range.start < end || range.end > place.bytes.end - place.bytes.start {
-                    let (file, name) = (text::path(file.target()), text::shown(&place.tensor.name));
+                    let (file, name) = (text::path(file.target()), text::escape(&place.tensor.name));
                     let Range { start, end } = range;
                     return Err(Error::Argument(format!(
                         "{file}: tensor '{name}': this rank has some of the bytes {start} to {end} twice, or they lie beyond its end"
@@ -83,12 +90,12 @@ impl Writer {
     /// Enables verification: the file is read back and compared before it is put in place.
     #[must_use]
     pub fn verified(self) -> Self {
-        let sums = Sums::new(self.layout.places().len());
+        let sums = PartChecksums::new(self.layout.places().len());
         Self { sums: Some(sums), ..self }
     }
 
     /// The layout of the tensors.
-    pub fn layout(&self) -> &Layout {
+    pub fn layout(&self) -> &FileLayout {
         &self.layout
     }
 
@@ -103,7 +110,7 @@ impl Writer {
     /// As [`Self::write`], with cancellation: an upload may take long.
     pub(super) fn write_bytes(&self, name: &str, offset: u64, bytes: &[u8], interrupt: Interrupt<'_>) -> Result<()> {
         let number = self.layout.position(name).ok_or_else(|| {
-            let name = text::shown(name);
+            let name = text::escape(name);
             Error::Argument(format!("no tensor '{name}' was declared when the file was begun"))
         })?;
         self.write_of(number, offset, bytes, interrupt)
@@ -149,7 +156,7 @@ impl Writer {
     pub(super) fn write_rows(
         &self,
         number: usize,
-        rows: &Move,
+        rows: &RegionCopy,
         part: &Buffer,
         scratch: &mut Vec<u8>,
         interrupt: Interrupt<'_>,
@@ -159,8 +166,8 @@ impl Writer {
         while at < end {
             interrupt()?;
             // Contiguous bytes of the part are fetched at once, as they may have to be gathered or copied from a device.
-            let together = if is_one { end - at } else { rows.len - at % rows.len };
-            let len = together.min(AT_A_TIME);
+            let save = if is_one { end - at } else { rows.len - at % rows.len };
+            let len = save.min(AT_A_TIME);
             let from = rows.to + if is_one { at } else { at / rows.len * rows.to_stride + at % rows.len };
             let mut rest = piece(part, from as usize, len as usize, scratch, interrupt)?;
             while !rest.is_empty() {
@@ -194,7 +201,7 @@ impl Writer {
         }
     }
 
-    fn place(&self, name: &str) -> Option<&Place> {
+    fn place(&self, name: &str) -> Option<&TensorPlacement> {
         self.layout.position(name).map(|number| &self.layout.places()[number])
     }
 
@@ -207,10 +214,10 @@ impl Writer {
         if let Some(place) = self.place(name)
             && place.tensor != found
         {
-            let Declared { name, stored, shape } = &place.tensor;
+            let DeclaredTensor { name, stored, shape } = &place.tensor;
             return Err(Error::Argument(format!(
                 "tensor '{}': declared as {stored} of shape {shape:?}, given as {} of {:?}",
-                text::shown(name),
+                text::escape(name),
                 found.stored,
                 found.shape
             )));
@@ -244,10 +251,10 @@ impl Writer {
     }
 
     /// Records that a part is being written.
-    fn claim(&self, number: usize, place: &Place, offset: u64, len: u64) -> Result<()> {
+    fn claim(&self, number: usize, place: &TensorPlacement, offset: u64, len: u64) -> Result<()> {
         let size = place.bytes.end - place.bytes.start;
         let refused = |why: String| {
-            let (file, name) = (text::path(self.file.target()), text::shown(&place.tensor.name));
+            let (file, name) = (text::path(self.file.target()), text::escape(&place.tensor.name));
             Err(Error::Argument(format!("{file}: tensor '{name}': {why}")))
         };
         let Some(end) = offset.checked_add(len).filter(|end| *end <= size) else {
@@ -323,7 +330,7 @@ impl Writer {
     }
 
     /// The file and the checksums of the written bytes, even if it is incomplete.
-    pub(super) fn into_parts(self) -> (Sink, Option<Sums>) {
+    pub(super) fn into_parts(self) -> (Sink, Option<PartChecksums>) {
         (self.file, self.sums)
     }
 
@@ -336,12 +343,12 @@ impl Writer {
         for (number, place) in self.layout.places().iter().enumerate() {
             let (size, left) = (place.bytes.end - place.bytes.start, self.missing(number));
             if let Some(first) = left.front() {
-                let name = text::shown(&place.tensor.name);
+                let name = text::escape(&place.tensor.name);
                 missing.push(if self.is_shared {
                     format!("'{name}' (from byte {} on)", first.start)
                 } else {
-                    let there = size - left.iter().map(|range| range.end - range.start).sum::<u64>();
-                    format!("'{name}' ({there} of {size} bytes)")
+                    let existing = size - left.iter().map(|range| range.end - range.start).sum::<u64>();
+                    format!("'{name}' ({existing} of {size} bytes)")
                 });
             }
         }
@@ -365,7 +372,7 @@ mod tests {
 
     use super::*;
     use crate::dtype::DType;
-    use crate::write::{Options, Stored};
+    use crate::write::{StoredElements, WriteOptions};
 
     const SIZE: u64 = 24;
 
@@ -377,14 +384,14 @@ mod tests {
             owned in 0u32..1 << SIZE, writes in proptest::collection::vec((0..SIZE, 0..8u64, any::<bool>()), 0..40),
         ) {
             let folder = tempfile::tempdir().expect("a folder");
-            let tensor = Declared { name: "t".into(), stored: Stored::Plain(DType::UInt8), shape: vec![SIZE] };
-            let layout = Layout::safetensors([tensor], None, &Options::default()).expect("a layout");
+            let tensor = DeclaredTensor { name: "t".into(), stored: StoredElements::Plain(DType::UInt8), shape: vec![SIZE] };
+            let layout = FileLayout::safetensors([tensor], None, &WriteOptions::default()).expect("a layout");
             let path = folder.path().join("a");
-            let sink = Destination::default().begin(&path, &layout, false, &uninterrupted).expect("begun");
+            let sink = SaveDestination::default().begin(&path, &layout, false, &uninterrupted).expect("begun");
             // In random order, including adjacent ones.
             let of_byte = |at: u64| at..at + 1;
             let ranges = (0..SIZE).rev().filter(|at| owned >> at & 1 == 1).map(of_byte).collect();
-            let mut writer = Writer::of_rank(sink, layout, vec![ranges]).expect("a writer").verified();
+            let mut writer = TensorFileWriter::of_rank(sink, layout, vec![ranges]).expect("a writer").verified();
             let start = writer.layout().places()[0].bytes.start;
             let mut left = owned;
             for (offset, len, by_span) in writes {
@@ -415,10 +422,11 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("a");
         for ranges in [vec![0..4, 3..5], vec![0..SIZE + 1], vec![2..3, 0..24]] {
-            let tensor = Declared { name: "t".into(), stored: Stored::Plain(DType::UInt8), shape: vec![SIZE] };
-            let layout = Layout::safetensors([tensor], None, &Options::default()).expect("a layout");
-            let sink = Destination::default().begin(&path, &layout, false, &uninterrupted).expect("begun");
-            let error = Writer::of_rank(sink, layout, vec![ranges]).expect_err("refused").to_string();
+            let tensor =
+                DeclaredTensor { name: "t".into(), stored: StoredElements::Plain(DType::UInt8), shape: vec![SIZE] };
+            let layout = FileLayout::safetensors([tensor], None, &WriteOptions::default()).expect("a layout");
+            let sink = SaveDestination::default().begin(&path, &layout, false, &uninterrupted).expect("begun");
+            let error = TensorFileWriter::of_rank(sink, layout, vec![ranges]).expect_err("refused").to_string();
             assert!(error.contains("tensor 't': this rank has some of the bytes"), "{error}");
         }
     }

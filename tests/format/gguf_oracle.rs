@@ -3,16 +3,19 @@
 use std::path::PathBuf;
 
 use crate::gguf_files::{ARRAY, Made, STRING};
-use max_weights::format::gguf::{self, Gguf, Value, ValueType};
-use max_weights::format::{Limits, Options, Parse, Progress};
+use max_weights::format::gguf::{self, Gguf, GgufValue, ValueType};
+use max_weights::format::{HeaderLimits, HeaderOptions, Parse, ParseProgress};
 use max_weights::quant::Encoding;
 use max_weights::tensor::Element;
 use proptest::prelude::*;
 
 fn parse(file: &[u8]) -> Gguf {
-    match gguf::Parser::new(file.to_vec(), file.len() as u64, &Options::default()).advance().expect("a valid file") {
-        Progress::Done(gguf) => gguf,
-        Progress::Need(parts) => panic!("needs {parts:?} of {}", file.len()),
+    match gguf::GgufParser::new(file.to_vec(), file.len() as u64, &HeaderOptions::default())
+        .advance()
+        .expect("a valid file")
+    {
+        ParseProgress::Done(gguf) => gguf,
+        ParseProgress::Need(parts) => panic!("needs {parts:?} of {}", file.len()),
     }
 }
 
@@ -54,30 +57,30 @@ impl Given {
     }
 
     /// What the reader should make of it; floats by their bits, so that NaN is compared, too.
-    fn assert_is(&self, value: Value<'_>) {
+    fn assert_is(&self, value: GgufValue<'_>) {
         match (self, value) {
             (Self::Scalar(value_type, bits), value) => {
                 let (read_type, read) = match value {
-                    Value::U8(value) => (0, value.into()),
-                    Value::I8(value) => (1, u64::from(value as u8)),
-                    Value::U16(value) => (2, value.into()),
-                    Value::I16(value) => (3, u64::from(value as u16)),
-                    Value::U32(value) => (4, value.into()),
-                    Value::I32(value) => (5, u64::from(value as u32)),
-                    Value::F32(value) => (6, value.to_bits().into()),
-                    Value::Bool(value) => (7, value.into()),
-                    Value::U64(value) => (10, value),
-                    Value::I64(value) => (11, value as u64),
-                    Value::F64(value) => (12, value.to_bits()),
+                    GgufValue::U8(value) => (0, value.into()),
+                    GgufValue::I8(value) => (1, u64::from(value as u8)),
+                    GgufValue::U16(value) => (2, value.into()),
+                    GgufValue::I16(value) => (3, u64::from(value as u16)),
+                    GgufValue::U32(value) => (4, value.into()),
+                    GgufValue::I32(value) => (5, u64::from(value as u32)),
+                    GgufValue::F32(value) => (6, value.to_bits().into()),
+                    GgufValue::Bool(value) => (7, value.into()),
+                    GgufValue::U64(value) => (10, value),
+                    GgufValue::I64(value) => (11, value as u64),
+                    GgufValue::F64(value) => (12, value.to_bits()),
                     other => panic!("{other:?} for {self:?}"),
                 };
                 assert_eq!((read_type, read), (*value_type, *bits));
             }
-            (Self::Text(text), Value::String(read)) => assert_eq!(read, text),
-            (Self::Array(element, values), Value::Array(array)) => {
+            (Self::Text(text), GgufValue::String(read)) => assert_eq!(read, text),
+            (Self::Array(element, values), GgufValue::Array(array)) => {
                 assert_eq!(Some(array.element()), ValueType::from_id(*element));
                 assert_eq!((array.len(), array.iter().len()), (values.len(), values.len()));
-                let read: Vec<Value<'_>> = array.iter().collect();
+                let read: Vec<GgufValue<'_>> = array.iter().collect();
                 assert_eq!(read.len(), values.len());
                 values.iter().zip(read).for_each(|(given, value)| given.assert_is(value));
                 if let Some(dtype) = array.element().dtype() {
@@ -271,15 +274,15 @@ proptest! {
         let whole = format!("{:?}", parse(&file));
         let mut complete = false;
         for len in 0..=file.len() {
-            let options = Options::default();
-            let mut parser = gguf::Parser::new(file[..len].to_vec(), file.len() as u64, &options);
+            let options = HeaderOptions::default();
+            let mut parser = gguf::GgufParser::new(file[..len].to_vec(), file.len() as u64, &options);
             match parser.advance().expect("a valid file") {
-                Progress::Need(parts) => {
+                ParseProgress::Need(parts) => {
                     prop_assert!(!complete, "{} bytes were enough", len);
                     prop_assert_eq!((parts.len(), parts[0].offset), (1, len as u64));
                     prop_assert!(!parts[0].bytes.is_empty() && len + parts[0].bytes.len() <= file.len());
                 }
-                Progress::Done(gguf) => {
+                ParseProgress::Done(gguf) => {
                     if !complete {
                         prop_assert_eq!(format!("{gguf:?}"), whole.as_str());
                     }
@@ -296,8 +299,8 @@ proptest! {
     ) {
         let (mut file, _, data_start) = write((3, false), &keys, &tensors, 32);
         let cut = cut.index(file.len());
-        let options = Options::default();
-        let mut parser = gguf::Parser::new(file[..cut].to_vec(), cut as u64, &options);
+        let options = HeaderOptions::default();
+        let mut parser = gguf::GgufParser::new(file[..cut].to_vec(), cut as u64, &options);
         let read = parser.advance();
         let end = tensors.iter().map(GivenTensor::bytes).sum::<u64>();
         if end > 0 && (cut as u64) < data_start {
@@ -306,8 +309,8 @@ proptest! {
         }
         let at = at.index(file.len());
         file[at] = byte;
-        let mut parser = gguf::Parser::new(file.clone(), file.len() as u64, &options);
-        if let Ok(Progress::Done(gguf)) = parser.advance() {
+        let mut parser = gguf::GgufParser::new(file.clone(), file.len() as u64, &options);
+        if let Ok(ParseProgress::Done(gguf)) = parser.advance() {
             prop_assert!(gguf.metadata.iter().count() == gguf.metadata.len());
             for info in gguf.header.tensors.iter() {
                 prop_assert!(info.span.end() <= file.len() as u64);
@@ -328,13 +331,13 @@ fn reading_fetches_each_byte_once_and_little_more_than_the_header() {
     let file = header.pad(32).data(4 << 20).bytes;
 
     let first = file[..64 << 10].to_vec();
-    let options = Options::default();
+    let options = HeaderOptions::default();
     let (mut fetched, mut batches) = (first.len(), 0);
-    let mut parser = gguf::Parser::new(first, file.len() as u64, &options);
+    let mut parser = gguf::GgufParser::new(first, file.len() as u64, &options);
     let read = loop {
         match parser.advance().expect("a valid file") {
-            Progress::Done(gguf) => break gguf,
-            Progress::Need(parts) => {
+            ParseProgress::Done(gguf) => break gguf,
+            ParseProgress::Need(parts) => {
                 for part in parts {
                     assert_eq!(part.offset, fetched as u64, "bytes are asked for once, in order");
                     part.bytes.copy_from_slice(&file[fetched..][..part.bytes.len()]);
@@ -346,9 +349,9 @@ fn reading_fetches_each_byte_once_and_little_more_than_the_header() {
     };
     assert!(fetched as u64 <= header_len + header_len / 2 + 1, "{fetched} bytes for a header of {header_len}");
     assert!(batches < 12, "{batches} batches");
-    let Some(Value::Array(tokens)) = read.metadata.get("tokenizer.ggml.tokens") else { panic!("no tokens") };
+    let Some(GgufValue::Array(tokens)) = read.metadata.get("tokenizer.ggml.tokens") else { panic!("no tokens") };
     assert_eq!((tokens.element(), tokens.len()), (ValueType::String, 262_144));
-    assert_eq!(tokens.iter().nth(200_000), Some(Value::String("token 200000")));
+    assert_eq!(tokens.iter().nth(200_000), Some(GgufValue::String("token 200000")));
     // Only the metadata is kept, with a little slack.
     assert!(read.metadata.header().capacity() as u64 <= header_len + header_len / 4);
     assert_eq!(read.header.tensors.get(0).span.end(), file.len() as u64);
@@ -357,8 +360,11 @@ fn reading_fetches_each_byte_once_and_little_more_than_the_header() {
 #[test]
 fn a_header_longer_than_the_limit_is_refused_before_it_is_fetched() {
     let file = Made::new(0, 1).key("text", STRING).string(vec![b'a'; 100_000]).bytes;
-    let options = Options { limits: Limits { header_bytes: 50_000, ..Limits::default() }, ..Options::default() };
-    let mut parser = gguf::Parser::new(file[..1000].to_vec(), file.len() as u64, &options);
+    let options = HeaderOptions {
+        limits: HeaderLimits { header_bytes: 50_000, ..HeaderLimits::default() },
+        ..HeaderOptions::default()
+    };
+    let mut parser = gguf::GgufParser::new(file[..1000].to_vec(), file.len() as u64, &options);
     assert_eq!(
         parser.advance().expect_err("nothing more is asked for").diagnostic().unwrap().rule.id,
         "gguf.header-too-long"
@@ -382,8 +388,8 @@ fn the_real_smollm2_file() {
     assert_eq!((read.version, read.big_endian, read.alignment, read.split), (3, false, 32, None));
     assert_eq!(read.header.findings, []);
     let metadata = &read.metadata;
-    assert_eq!(metadata.get("general.architecture"), Some(Value::String("llama")));
-    let Some(Value::Array(tokens)) = metadata.get("tokenizer.ggml.tokens") else { panic!("no tokens") };
+    assert_eq!(metadata.get("general.architecture"), Some(GgufValue::String("llama")));
+    let Some(GgufValue::Array(tokens)) = metadata.get("tokenizer.ggml.tokens") else { panic!("no tokens") };
     assert_eq!((tokens.element(), tokens.len(), tokens.iter().count()), (ValueType::String, 49_152, 49_152));
     assert!(tokens.iter().all(|token| token.as_str().is_some()));
     let table = &read.header.tensors;

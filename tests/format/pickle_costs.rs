@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use max_weights::error::Error;
-use max_weights::format::Limits as FileLimits;
-use max_weights::format::pickle::{Limits, Object, PersistentIds, Pickled, StorageRef, leaves, read};
-use max_weights::format::torch::{File, Place, build};
+use max_weights::format::HeaderLimits as FileLimits;
+use max_weights::format::pickle::{PersistentIds, PickleLimits, PickleObject, Pickled, StorageRef, leaves, read};
+use max_weights::format::torch::{StorageLocation, TorchFrame, build};
 use max_weights::tensor::Span;
 
 /// A quadratic cost would be minutes.
@@ -20,7 +20,7 @@ fn text(value: &[u8]) -> Vec<u8> {
 }
 
 fn accepted(bytes: &[u8]) -> Pickled {
-    read(bytes, 0, &Limits::default(), PersistentIds::Zip).unwrap_or_else(|error| panic!("{error}"))
+    read(bytes, 0, &PickleLimits::default(), PersistentIds::Zip).unwrap_or_else(|error| panic!("{error}"))
 }
 
 fn rule(error: &Error) -> &'static str {
@@ -30,7 +30,7 @@ fn rule(error: &Error) -> &'static str {
 #[track_caller]
 fn has_names_without_end(bytes: &[u8]) {
     let start = Instant::now();
-    let error = leaves(&accepted(bytes), &Limits::default()).expect_err("names without end");
+    let error = leaves(&accepted(bytes), &PickleLimits::default()).expect_err("names without end");
     assert_eq!(rule(&error), "pickle.leaves", "{error}");
     assert!(start.elapsed() < PATIENCE, "{:?}", start.elapsed());
 }
@@ -86,7 +86,7 @@ fn a_long_key_that_is_set_again_and_again() {
     let pickled = accepted(&bytes);
     let entries = &pickled.objects.dict(pickled.root).unwrap().entries;
     assert_eq!(entries.len(), 1);
-    assert_eq!(pickled.objects.get(entries[0].1), &Object::Int(7));
+    assert_eq!(pickled.objects.get(entries[0].1), &PickleObject::Int(7));
     assert!(start.elapsed() < PATIENCE, "{:?}", start.elapsed());
 }
 
@@ -97,8 +97,8 @@ fn long_keys_are_equal_by_their_content() {
     let bytes = [b"}(".as_slice(), &long, b"K\x01", &long, b"K\x02", &same_as_bytes, b"K\x03u."].concat();
     let pickled = accepted(&bytes);
     let entries = &pickled.objects.dict(pickled.root).unwrap().entries;
-    let values: Vec<&Object> = entries.iter().map(|entry| pickled.objects.get(entry.1)).collect();
-    assert_eq!(values, [&Object::Int(2), &Object::Int(3)]);
+    let values: Vec<&PickleObject> = entries.iter().map(|entry| pickled.objects.get(entry.1)).collect();
+    assert_eq!(values, [&PickleObject::Int(2), &PickleObject::Int(3)]);
 }
 
 #[test]
@@ -113,7 +113,7 @@ fn a_float_beyond_every_integer_is_no_key_of_one() {
 fn a_numpy_integer_of_half_a_million_bytes_as_a_key() {
     let code = b"cnumpy\ndtype\n(U\x02i9\x89\x88tR".as_slice();
     let pickled = accepted(&[code, b"."].concat());
-    assert!(matches!(pickled.objects.get(pickled.root), Object::Opaque(_)), "NumPy has no such dtype");
+    assert!(matches!(pickled.objects.get(pickled.root), PickleObject::Opaque(_)), "NumPy has no such dtype");
     let mut zeros = vec![b'0'; 1 << 20];
     zeros.push(b'4');
     zeros.insert(0, b'i');
@@ -127,9 +127,9 @@ fn a_numpy_integer_of_half_a_million_bytes_as_a_key() {
 
 fn built(bytes: &[u8]) -> Result<usize, Error> {
     let span = Span::within(16, 0, 16).unwrap();
-    let places = |_: usize, _: &StorageRef| Some(Place::stored(span));
-    let frame = File { big_endian: false, places: &places };
-    build(accepted(bytes), frame, &Limits::default()).map(|(tensors, _)| tensors.len())
+    let places = |_: usize, _: &StorageRef| Some(StorageLocation::stored(span));
+    let frame = TorchFrame { big_endian: false, places: &places };
+    build(accepted(bytes), frame, &PickleLimits::default()).map(|(tensors, _)| tensors.len())
 }
 
 #[test]
@@ -181,5 +181,5 @@ fn a_date_of_numpy_has_no_value_without_its_unit() {
     let date = b"cnumpy.core.multiarray\nscalar\n(cnumpy\ndtype\n(U\x02M8\x89\x88tR(K\x04U\x01<NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb";
     let bytes = [date.as_slice(), b"C\x08\x01\x00\x00\x00\x00\x00\x00\x00tR."].concat();
     let pickled = accepted(&bytes);
-    assert!(matches!(pickled.objects.get(pickled.root), Object::Opaque(_)));
+    assert!(matches!(pickled.objects.get(pickled.root), PickleObject::Opaque(_)));
 }

@@ -7,25 +7,25 @@ use std::fs;
 
 use max_weights::error::Diagnostic;
 use max_weights::format::pickle::{
-    Danger, GlobalUse, Limits, Object, PersistentIds, Pickled, TensorKind, globals, leaves, read,
+    Danger, GlobalUse, PersistentIds, PickleLimits, PickleObject, Pickled, TensorKind, globals, leaves, read,
 };
 
 fn fault(error: &max_weights::error::Error) -> Diagnostic {
     error.diagnostic().expect("a fault").clone()
 }
 
-fn read_with(bytes: &[u8], limits: &Limits) -> Result<Pickled, Diagnostic> {
+fn read_with(bytes: &[u8], limits: &PickleLimits) -> Result<Pickled, Diagnostic> {
     read(bytes, 100, limits, PersistentIds::Zip).map_err(|error| fault(&error))
 }
 
 fn accepted(bytes: &[u8]) -> Pickled {
-    read_with(bytes, &Limits::default()).unwrap_or_else(|fault| panic!("{fault}"))
+    read_with(bytes, &PickleLimits::default()).unwrap_or_else(|fault| panic!("{fault}"))
 }
 
 /// The fault of a pickle that must be refused, by this rule, at this byte.
 #[track_caller]
 fn refused(bytes: &[u8], rule: &str, at: usize) -> Diagnostic {
-    let fault = read_with(bytes, &Limits::default()).expect_err("refused");
+    let fault = read_with(bytes, &PickleLimits::default()).expect_err("refused");
     assert_eq!((fault.rule.id, fault.offset), (rule, Some(100 + at as u64)), "{fault}");
     assert!(!fault.help.is_empty(), "{fault}");
     fault
@@ -33,8 +33,8 @@ fn refused(bytes: &[u8], rule: &str, at: usize) -> Diagnostic {
 
 /// Refused by a limit, which the pickle keeps if it is one higher.
 #[track_caller]
-fn limited(bytes: &[u8], set: impl Fn(&mut Limits, usize), most: usize) {
-    let mut limits = Limits::default();
+fn limited(bytes: &[u8], set: impl Fn(&mut PickleLimits, usize), most: usize) {
+    let mut limits = PickleLimits::default();
     set(&mut limits, most);
     read_with(bytes, &limits).unwrap_or_else(|fault| panic!("{fault}"));
     set(&mut limits, most - 1);
@@ -46,7 +46,11 @@ fn limited(bytes: &[u8], set: impl Fn(&mut Limits, usize), most: usize) {
 #[track_caller]
 fn called(bytes: &[u8]) -> GlobalUse {
     let pickled = accepted(bytes);
-    assert!(matches!(pickled.objects.get(pickled.root), Object::Opaque(_)), "{:?}", pickled.objects.get(pickled.root));
+    assert!(
+        matches!(pickled.objects.get(pickled.root), PickleObject::Opaque(_)),
+        "{:?}",
+        pickled.objects.get(pickled.root)
+    );
     let opaque = pickled.objects.opaque(pickled.root).unwrap();
     assert!(opaque.position >= 100);
     let global = pickled.global(opaque.global).clone();
@@ -116,7 +120,7 @@ fn inst_and_obj_are_calls_too() {
 fn a_pickle_that_breaks_after_its_payload_still_lists_it() {
     let bytes = b"cos\nsystem\n(S'echo hi'\ntR0K\x01K\x02a.";
     let fault = refused(bytes, "pickle.target", 30);
-    let (listed, outcome) = globals(bytes, 100, &Limits::default(), PersistentIds::Zip);
+    let (listed, outcome) = globals(bytes, 100, &PickleLimits::default(), PersistentIds::Zip);
     assert_eq!(listed.len(), 1);
     assert_eq!((listed[0].full_name().as_str(), listed[0].offset), ("os.system", 100));
     assert_eq!(outcome.unwrap_err().to_string(), fault.to_string());
@@ -125,7 +129,7 @@ fn a_pickle_that_breaks_after_its_payload_still_lists_it() {
 #[test]
 fn the_result_of_an_unknown_call_may_be_called_and_stays_unknown() {
     let pickled = accepted(b"cbuiltins\ngetattr\n(S'a'\nS'b'\ntR(S'echo hi'\ntR.");
-    assert_eq!(pickled.objects.iter().filter(|(_, object)| matches!(object, Object::Opaque(_))).count(), 2);
+    assert_eq!(pickled.objects.iter().filter(|(_, object)| matches!(object, PickleObject::Opaque(_))).count(), 2);
 }
 
 #[test]
@@ -147,7 +151,7 @@ fn an_unknown_class_keeps_its_state_and_its_tensors_are_read() {
     let tensor = tensor(b"K\x00K\x02\x85K\x01\x85");
     let bytes = [b"\x80\x02c__main__\nModel\n)\x81}U\x06weight".as_slice(), &tensor[..], b"sb."].concat();
     let pickled = accepted(&bytes);
-    let names = leaves(&pickled, &Limits::default()).unwrap();
+    let names = leaves(&pickled, &PickleLimits::default()).unwrap();
     let names: Vec<(&str, bool)> = names.iter().map(|leaf| (&*leaf.name, leaf.tensor.is_some())).collect();
     assert_eq!(names, [("object", false), ("weight", true)]);
     assert_eq!(pickled.globals[0].danger, Danger::NeedsTrust);
@@ -194,8 +198,8 @@ fn a_key_that_is_set_again_keeps_its_place_and_has_the_last_value() {
     let pickled =
         accepted(b"}(U\x01aK\x01U\x01bK\x02U\x01aK\x03K\x01K\x04\x88K\x05G\x3f\xf0\x00\x00\x00\x00\x00\x00K\x06u.");
     let dict = pickled.objects.dict(pickled.root).unwrap();
-    let values: Vec<&Object> = dict.entries.iter().map(|(_, value)| pickled.objects.get(*value)).collect();
-    assert_eq!(values, [&Object::Int(3), &Object::Int(2), &Object::Int(6)]);
+    let values: Vec<&PickleObject> = dict.entries.iter().map(|(_, value)| pickled.objects.get(*value)).collect();
+    assert_eq!(values, [&PickleObject::Int(3), &PickleObject::Int(2), &PickleObject::Int(6)]);
 }
 
 // Tensors.
@@ -225,7 +229,7 @@ fn negative_strides_offsets_and_sizes() {
     bad_tensor(b"J\xff\xff\xff\xffK\x02\x85K\x01\x85", "pickle.negative");
     bad_tensor(b"K\x00J\xff\xff\xff\xff\x85K\x01\x85", "pickle.negative");
     let bytes = [tensor_of(b"J\xff\xff\xff\xff", b"K\x00K\x02\x85K\x01\x85"), b".".to_vec()].concat();
-    let fault = read_with(&bytes, &Limits::default()).expect_err("refused");
+    let fault = read_with(&bytes, &PickleLimits::default()).expect_err("refused");
     assert_eq!(fault.rule.id, "pickle.negative");
 }
 
@@ -293,7 +297,7 @@ fn a_storage_of_no_storage_class() {
     refused(b"(U\x05otherctorch\nFloatStorage\nU\x010U\x03cpuK\x01tQ.", "pickle.persistent", 39);
     refused(b"K\x01Q.", "pickle.persistent", 2);
     refused(b"Psome text\n.", "pickle.persistent", 0);
-    let error = read(&storage(b"K\x08"), 0, &Limits::default(), PersistentIds::Refused).expect_err("refused");
+    let error = read(&storage(b"K\x08"), 0, &PickleLimits::default(), PersistentIds::Refused).expect_err("refused");
     assert_eq!(fault(&error).rule.id, "pickle.persistent");
 }
 
@@ -303,7 +307,7 @@ fn a_view_that_leaves_its_storage() {
         [b"(U\x07storagectorch\nFloatStorage\nU\x010U\x03cpuK\x08(U\x011".as_slice(), offset, b"K\x04ttQ."].concat()
     };
     let legacy =
-        |bytes: &[u8]| read(bytes, 0, &Limits::default(), PersistentIds::Legacy).map_err(|error| fault(&error));
+        |bytes: &[u8]| read(bytes, 0, &PickleLimits::default(), PersistentIds::Legacy).map_err(|error| fault(&error));
     assert_eq!(legacy(&view(b"K\x05")).expect_err("refused").rule.id, "pickle.view");
     let pickled = legacy(&view(b"K\x04")).unwrap();
     assert_eq!((pickled.storages[0].bytes(), pickled.storages[0].reach()), (32, 16));
@@ -335,7 +339,7 @@ fn a_numpy_array_of_another_size_than_its_bytes() {
         [start.as_slice(), size, dtype, b"\x89U\x08\xff\x00\x00\x00\x00\x00\x00\x00tb."].concat()
     };
     let pickled = accepted(&array(b"K\x02\x85"));
-    assert!(matches!(pickled.objects.get(pickled.root), Object::NumpyArray { data: Some(_), .. }));
+    assert!(matches!(pickled.objects.get(pickled.root), PickleObject::NumpyArray { data: Some(_), .. }));
     let bytes = array(b"K\x03\x85");
     refused(&bytes, "pickle.numpy", bytes.len() - 2);
 }
@@ -349,7 +353,10 @@ fn metadata_of_a_tensor_is_honoured_or_refused() {
     let flipped = accepted(&with(b"}U\x03neg\x88s"));
     assert!(matches!(flipped.tensors[0].kind, TensorKind::Flipped { conjugate: false, negative: true, .. }));
     assert!(accepted(&with(b"}")).tensors[0].strided().is_some());
-    assert_eq!(read_with(&with(b"}U\x01x\x88s"), &Limits::default()).expect_err("unknown").rule.id, "pickle.call");
+    assert_eq!(
+        read_with(&with(b"}U\x01x\x88s"), &PickleLimits::default()).expect_err("unknown").rule.id,
+        "pickle.call"
+    );
 }
 
 // Limits.
@@ -418,7 +425,7 @@ fn limit_on_depth_concerns_what_leads_to_tensors() {
         accepted(&bytes)
     };
     let tensor = tensor(b"K\x00K\x02\x85K\x01\x85");
-    let limits = Limits { depth: 5, ..Limits::default() };
+    let limits = PickleLimits { depth: 5, ..PickleLimits::default() };
     assert_eq!(leaves(&nested(&tensor, 5), &limits).unwrap()[0].name, "a.a.a.a.a");
     let error = leaves(&nested(&tensor, 6), &limits).expect_err("too deep");
     assert_eq!(fault(&error).rule.id, "pickle.limit");
@@ -433,9 +440,9 @@ fn limit_on_names() {
         bytes.extend(b"0}(U\x01ah\x00U\x01bh\x00uq\x00");
     }
     bytes.push(b'.');
-    let error = leaves(&accepted(&bytes), &Limits::default()).expect_err("names without end");
+    let error = leaves(&accepted(&bytes), &PickleLimits::default()).expect_err("names without end");
     assert_eq!(fault(&error).rule.id, "pickle.leaves");
-    let few = Limits { leaves: 3, ..Limits::default() };
+    let few = PickleLimits { leaves: 3, ..PickleLimits::default() };
     assert!(leaves(&accepted(b"}(K\x01NK\x02NK\x03Nu."), &few).is_ok());
     assert!(leaves(&accepted(b"}(K\x01NK\x02NK\x03NK\x04Nu."), &few).is_err());
 }
@@ -443,7 +450,7 @@ fn limit_on_names() {
 #[test]
 fn a_memo_index_of_four_billion_takes_no_memory() {
     let pickled = accepted(b"K\x05r\xff\xff\xff\xff0j\xff\xff\xff\xff.");
-    assert_eq!(pickled.objects.get(pickled.root), &Object::Int(5));
+    assert_eq!(pickled.objects.get(pickled.root), &PickleObject::Int(5));
     refused(b"h\x00.", "pickle.memo", 0);
     refused(b"Nj\xff\xff\xff\xff.", "pickle.memo", 1);
 }
@@ -454,12 +461,12 @@ fn many_tuples_in_one_another() {
     bytes.extend(b"\x85".repeat(400_000));
     bytes.push(b'.');
     let pickled = accepted(&bytes);
-    assert_eq!(leaves(&pickled, &Limits::default()).unwrap().len(), 1);
+    assert_eq!(leaves(&pickled, &PickleLimits::default()).unwrap().len(), 1);
 }
 
 #[test]
 fn marks_in_one_another_end_at_the_limit() {
-    let fault = read_with(&b"(".repeat(1_000_000), &Limits::default()).expect_err("too deep");
+    let fault = read_with(&b"(".repeat(1_000_000), &PickleLimits::default()).expect_err("too deep");
     assert_eq!((fault.rule.id, fault.offset), ("pickle.limit", Some(100 + 10_000)));
 }
 
@@ -468,7 +475,7 @@ fn a_string_of_more_bytes_than_there_are() {
     for bytes in
         [&b"\x8d\xff\xff\xff\xff\xff\xff\xff\xff."[..], b"X\xff\xff\xff\xff.", b"\x8e\x00\x00\x00\x00\x00\x00\x00\x80."]
     {
-        let fault = read_with(bytes, &Limits::default()).expect_err("refused");
+        let fault = read_with(bytes, &PickleLimits::default()).expect_err("refused");
         assert_eq!(fault.rule.id, "pickle.truncated", "{fault}");
     }
     refused(b"T\xff\xff\xff\xff.", "pickle.text", 0);
@@ -483,7 +490,7 @@ fn a_list_copied_into_many_sets() {
         bytes.extend(b"h\x01h\x00\x85R");
     }
     bytes.push(b'.');
-    assert_eq!(read_with(&bytes, &Limits::default()).expect_err("a bomb").rule.id, "pickle.limit");
+    assert_eq!(read_with(&bytes, &PickleLimits::default()).expect_err("a bomb").rule.id, "pickle.limit");
 }
 
 // Values that contain themselves, and names.
@@ -492,7 +499,7 @@ fn a_list_copied_into_many_sets() {
 fn a_dict_that_contains_itself_is_a_leaf_where_it_comes_again() {
     let tensor = tensor(b"K\x00K\x02\x85K\x01\x85");
     let bytes = [b"}q\x00(U\x04selfh\x00U\x01w".as_slice(), &tensor, b"u."].concat();
-    let names = leaves(&accepted(&bytes), &Limits::default()).unwrap();
+    let names = leaves(&accepted(&bytes), &PickleLimits::default()).unwrap();
     assert_eq!(names.iter().map(|leaf| &*leaf.name).collect::<Vec<_>>(), ["self", "w"]);
     assert_eq!(names[0].tensor, None);
 }
@@ -501,10 +508,10 @@ fn a_dict_that_contains_itself_is_a_leaf_where_it_comes_again() {
 fn two_tensors_of_one_name_are_an_error_and_other_values_get_a_number() {
     let tensor = tensor(b"K\x00K\x02\x85K\x01\x85");
     let twice = [b"}(U\x03a.b".as_slice(), &tensor, b"U\x01a}U\x01b", &tensor, b"su."].concat();
-    let error = fault(&leaves(&accepted(&twice), &Limits::default()).expect_err("a guess"));
+    let error = fault(&leaves(&accepted(&twice), &PickleLimits::default()).expect_err("a guess"));
     assert_eq!((error.rule.id, error.tensor.as_deref()), ("pickle.same-name", Some("a.b")));
     let once = [b"}(U\x03a.bNU\x01a}U\x01b".as_slice(), &tensor, b"sK\x07NU\x017Nu."].concat();
-    let names = leaves(&accepted(&once), &Limits::default()).unwrap();
+    let names = leaves(&accepted(&once), &PickleLimits::default()).unwrap();
     let names: Vec<(&str, bool)> = names.iter().map(|leaf| (&*leaf.name, leaf.tensor.is_some())).collect();
     assert_eq!(names, [("a.b#2", false), ("a.b", true), ("7", false), ("7#2", false)]);
 }
@@ -512,9 +519,9 @@ fn two_tensors_of_one_name_are_an_error_and_other_values_get_a_number() {
 #[test]
 fn a_bare_tensor_has_a_name() {
     let pickled = accepted(&[&tensor(b"K\x00K\x02\x85K\x01\x85")[..], b"."].concat());
-    assert_eq!(leaves(&pickled, &Limits::default()).unwrap()[0].name, "tensor");
-    assert_eq!(leaves(&accepted(b"N."), &Limits::default()).unwrap()[0].name, "object");
-    assert!(leaves(&accepted(b"}."), &Limits::default()).unwrap().is_empty());
+    assert_eq!(leaves(&pickled, &PickleLimits::default()).unwrap()[0].name, "tensor");
+    assert_eq!(leaves(&accepted(b"N."), &PickleLimits::default()).unwrap()[0].name, "object");
+    assert!(leaves(&accepted(b"}."), &PickleLimits::default()).unwrap().is_empty());
 }
 
 // Instructions.
@@ -535,7 +542,7 @@ fn instructions_that_are_refused_by_name() {
 fn an_empty_stack_and_a_missing_mark() {
     for bytes in [&b"."[..], b"0.", b"2.", b"R.", b"\x85.", b"(.", b"N(2."] {
         assert_eq!(
-            read_with(bytes, &Limits::default()).expect_err("empty").rule.id,
+            read_with(bytes, &PickleLimits::default()).expect_err("empty").rule.id,
             "pickle.stack",
             "{}",
             bytes.escape_ascii()
@@ -543,7 +550,7 @@ fn an_empty_stack_and_a_missing_mark() {
     }
     for bytes in [&b"t."[..], b"1.", b"Ne.", b"o.", b"(o."] {
         assert_eq!(
-            read_with(bytes, &Limits::default()).expect_err("no mark").rule.id,
+            read_with(bytes, &PickleLimits::default()).expect_err("no mark").rule.id,
             "pickle.stack",
             "{}",
             bytes.escape_ascii()
@@ -563,7 +570,7 @@ fn a_file_cut_off_at_any_byte_is_refused() {
         let bytes = fs::read(format!("{}/tests/data/pickle/{name}.pkl", env!("CARGO_MANIFEST_DIR"))).unwrap();
         accepted(&bytes);
         for len in 0..bytes.len() {
-            let fault = read_with(&bytes[..len], &Limits::default()).expect_err("cut off");
+            let fault = read_with(&bytes[..len], &PickleLimits::default()).expect_err("cut off");
             assert!(fault.offset.is_some_and(|offset| offset <= 100 + len as u64), "{fault}");
         }
     }
@@ -572,20 +579,20 @@ fn a_file_cut_off_at_any_byte_is_refused() {
 #[test]
 fn an_element_of_a_set_is_what_python_allows_as_a_key() {
     for bytes in [&b"\x8f(]\x90."[..], b"(]\x91.", b"cbuiltins\nset\n](]e\x85R.", b"cbuiltins\nfrozenset\n](}e\x85R."] {
-        let fault = read_with(bytes, &Limits::default()).expect_err("not hashable");
+        let fault = read_with(bytes, &PickleLimits::default()).expect_err("not hashable");
         assert_eq!(fault.rule.id, "pickle.set", "{}", bytes.escape_ascii());
     }
 }
 
 #[test]
 fn more_memory_than_is_allowed_is_refused_at_the_instruction_that_asks_for_it() {
-    let limits = Limits { memory: Some(1 << 20), ..Limits::default() };
+    let limits = PickleLimits { memory: Some(1 << 20), ..PickleLimits::default() };
     let bytes = [b"](".as_slice(), &b"]".repeat(100_000), b"e."].concat();
     let fault = read_with(&bytes, &limits).expect_err("too much");
     assert_eq!(fault.rule.id, "pickle.memory");
     assert!(fault.offset.is_some_and(|offset| offset > 100 + 1000), "{fault}");
     assert!(fault.help.contains("16 times"));
-    assert!(read_with(&bytes, &Limits::default()).is_ok());
+    assert!(read_with(&bytes, &PickleLimits::default()).is_ok());
 }
 
 #[test]

@@ -1,9 +1,9 @@
 //! The names of classes and functions in a pickle: which of them would be imported, and what is known of that.
 
-use max_weights::format::pickle::{Danger, GlobalUse, Limits, PersistentIds, read};
+use max_weights::format::pickle::{Danger, GlobalUse, PersistentIds, PickleLimits, read};
 
 fn listed(bytes: &[u8]) -> Vec<GlobalUse> {
-    read(bytes, 0, &Limits::default(), PersistentIds::Zip).unwrap_or_else(|error| panic!("{error}")).globals
+    read(bytes, 0, &PickleLimits::default(), PersistentIds::Zip).unwrap_or_else(|error| panic!("{error}")).globals
 }
 
 #[track_caller]

@@ -4,8 +4,8 @@ use std::fs;
 use std::path::PathBuf;
 
 use max_weights::format::pickle::{
-    Danger, DictKind, GlobalUse, Leaf, Limits, NumpyDType, Object, ObjectId, PersistentIds, Pickled, Slice, TensorKind,
-    leaves, read,
+    ArenaSlice, Danger, DictKind, GlobalUse, Leaf, NumpyDType, ObjectId, PersistentIds, PickleLimits, PickleObject,
+    Pickled, TensorKind, leaves, read,
 };
 use serde_json::{Value, json};
 
@@ -24,7 +24,7 @@ fn expected(name: &str) -> Value {
 fn zip_pickle(name: &str) -> Pickled {
     let bytes = bytes(name);
     let pickled =
-        read(&bytes, 0, &Limits::default(), PersistentIds::Zip).unwrap_or_else(|error| panic!("{name}: {error}"));
+        read(&bytes, 0, &PickleLimits::default(), PersistentIds::Zip).unwrap_or_else(|error| panic!("{name}: {error}"));
     assert_eq!(pickled.consumed, bytes.len(), "{name}");
     pickled
 }
@@ -38,27 +38,27 @@ fn describe(pickled: &Pickled, id: ObjectId) -> Value {
     let objects = &pickled.objects;
     let all = |ids: &[ObjectId]| ids.iter().map(|id| describe(pickled, *id)).collect::<Value>();
     match objects.get(id) {
-        Object::None => json!(["none"]),
-        Object::Bool(value) => json!(["bool", value]),
-        Object::Int(value) => json!(["int", value.to_string()]),
-        Object::BigInt(_) => json!(["int", big(objects.bytes(id).unwrap()).to_string()]),
-        Object::Float(value) => json!(["float", hex(&value.to_le_bytes())]),
-        Object::Complex(re, im) => json!(["complex", re, im]),
-        Object::Text(_) => json!(["text", objects.text(id)]),
-        Object::Bytes(_) => json!(["bytes", hex(objects.bytes(id).unwrap())]),
-        Object::ByteArray(_) => json!(["bytearray", hex(objects.bytes(id).unwrap())]),
-        Object::Size(_) => {
+        PickleObject::None => json!(["none"]),
+        PickleObject::Bool(value) => json!(["bool", value]),
+        PickleObject::Int(value) => json!(["int", value.to_string()]),
+        PickleObject::BigInt(_) => json!(["int", big(objects.bytes(id).unwrap()).to_string()]),
+        PickleObject::Float(value) => json!(["float", hex(&value.to_le_bytes())]),
+        PickleObject::Complex(re, im) => json!(["complex", re, im]),
+        PickleObject::Text(_) => json!(["text", objects.text(id)]),
+        PickleObject::Bytes(_) => json!(["bytes", hex(objects.bytes(id).unwrap())]),
+        PickleObject::ByteArray(_) => json!(["bytearray", hex(objects.bytes(id).unwrap())]),
+        PickleObject::Size(_) => {
             let dims = objects.elements(id).unwrap().iter().map(|id| match objects.get(*id) {
-                Object::Int(dim) => json!(dim),
+                PickleObject::Int(dim) => json!(dim),
                 other => panic!("{other:?}"),
             });
             json!(["size", dims.collect::<Value>()])
         }
-        Object::List(elements) => json!(["list", all(elements)]),
-        Object::Tuple(elements) => json!(["tuple", all(elements)]),
-        Object::Set(elements) => json!(["set", sorted(all(elements))]),
-        Object::FrozenSet(elements) => json!(["frozenset", sorted(all(elements))]),
-        Object::Dict(dict) => {
+        PickleObject::List(elements) => json!(["list", all(elements)]),
+        PickleObject::Tuple(elements) => json!(["tuple", all(elements)]),
+        PickleObject::Set(elements) => json!(["set", sorted(all(elements))]),
+        PickleObject::FrozenSet(elements) => json!(["frozenset", sorted(all(elements))]),
+        PickleObject::Dict(dict) => {
             let kind = match dict.kind {
                 DictKind::Dict => "dict",
                 DictKind::OrderedDict => "OrderedDict",
@@ -72,25 +72,25 @@ fn describe(pickled: &Pickled, id: ObjectId) -> Value {
             described.extend(metadata.map(|metadata| describe(pickled, metadata)));
             Value::Array(described)
         }
-        Object::DType(dtype) => json!(["dtype", dtype.name()]),
-        Object::Device(_) => json!(["device", objects.text(id)]),
-        Object::NumpyScalar { dtype, data } => json!(["scalar", dtype.code(), data_hex(pickled, *data, *dtype)]),
-        Object::NumpyArray { dtype, shape, data, .. } => {
+        PickleObject::DType(dtype) => json!(["dtype", dtype.name()]),
+        PickleObject::Device(_) => json!(["device", objects.text(id)]),
+        PickleObject::NumpyScalar { dtype, data } => json!(["scalar", dtype.code(), data_hex(pickled, *data, *dtype)]),
+        PickleObject::NumpyArray { dtype, shape, data, .. } => {
             let shape = objects.elements(shape.unwrap()).unwrap().iter().map(|id| match objects.get(*id) {
-                Object::Int(dim) => json!(dim),
+                PickleObject::Int(dim) => json!(dim),
                 other => panic!("{other:?}"),
             });
             json!(["array", dtype.code(), shape.collect::<Value>(), data_hex(pickled, *data, *dtype)])
         }
-        Object::Tensor(_) => tensor(pickled, id, "tensor", None),
-        Object::Parameter { tensor: inner, requires_grad, .. } => {
+        PickleObject::Tensor(_) => tensor(pickled, id, "tensor", None),
+        PickleObject::Parameter { tensor: inner, requires_grad, .. } => {
             tensor(pickled, *inner, "parameter", Some(*requires_grad))
         }
         other => panic!("{other:?}"),
     }
 }
 
-fn data_hex(pickled: &Pickled, data: Option<Slice>, dtype: NumpyDType) -> String {
+fn data_hex(pickled: &Pickled, data: Option<ArenaSlice>, dtype: NumpyDType) -> String {
     assert!(dtype.bytes > 0);
     hex(pickled.objects.bytes_of(data.expect("data")))
 }
@@ -109,7 +109,7 @@ fn big(bytes: &[u8]) -> i128 {
 }
 
 fn tensor(pickled: &Pickled, id: ObjectId, kind: &str, requires_grad: Option<bool>) -> Value {
-    let Object::Tensor(id) = pickled.objects.get(id) else { panic!("no tensor") };
+    let PickleObject::Tensor(id) = pickled.objects.get(id) else { panic!("no tensor") };
     let tensor = pickled.tensor(*id);
     let grad = requires_grad.unwrap_or(tensor.requires_grad);
     let shape = tensor.shape().unwrap();
@@ -136,7 +136,7 @@ fn tensor(pickled: &Pickled, id: ObjectId, kind: &str, requires_grad: Option<boo
 fn plain_values_of_every_protocol_are_those_of_python() {
     for protocol in 0..6 {
         let bytes = bytes(&format!("values-{protocol}.pkl"));
-        let pickled = read(&bytes, 0, &Limits::default(), PersistentIds::Refused).unwrap();
+        let pickled = read(&bytes, 0, &PickleLimits::default(), PersistentIds::Refused).unwrap();
         assert_eq!(
             describe(&pickled, pickled.root),
             expected(&format!("values-{protocol}.json")),
@@ -161,14 +161,14 @@ fn the_pickles_of_a_legacy_file_follow_one_another() {
     let bytes = bytes("state-legacy.pt");
     let mut at = 0;
     let mut next = |persistent| {
-        let pickled = read(&bytes[at..], at as u64, &Limits::default(), persistent).unwrap();
+        let pickled = read(&bytes[at..], at as u64, &PickleLimits::default(), persistent).unwrap();
         at += pickled.consumed;
         pickled
     };
     let magic = next(PersistentIds::Refused);
     assert_eq!(big(magic.objects.bytes(magic.root).unwrap()), 0x1950_a86a_20f9_469c_fc6c);
     let version = next(PersistentIds::Refused);
-    assert_eq!(version.objects.get(version.root), &Object::Int(1001));
+    assert_eq!(version.objects.get(version.root), &PickleObject::Int(1001));
     next(PersistentIds::Refused);
     let state = next(PersistentIds::Legacy);
     assert_eq!(describe(&state, state.root), expected("state-legacy.json"));
@@ -184,7 +184,7 @@ fn the_pickles_of_a_legacy_file_follow_one_another() {
 }
 
 fn names(pickled: &Pickled) -> Vec<(String, bool)> {
-    let named = leaves(pickled, &Limits::default()).unwrap();
+    let named = leaves(pickled, &PickleLimits::default()).unwrap();
     named.into_iter().map(|Leaf { name, tensor, .. }| (name, tensor.is_some())).collect()
 }
 
@@ -222,14 +222,14 @@ fn the_tensors_of_a_saved_module_have_the_names_of_its_state_dict() {
     let of_libraries = pickled.globals.iter().filter(|global| global.danger == Danger::Library);
     let of_libraries: Vec<String> = of_libraries.map(GlobalUse::full_name).collect();
     assert!(of_libraries.contains(&"torch.nn.modules.linear.Linear".to_owned()), "{of_libraries:?}");
-    assert!(matches!(pickled.objects.get(pickled.root), Object::Opaque(_)));
+    assert!(matches!(pickled.objects.get(pickled.root), PickleObject::Opaque(_)));
 }
 
 #[test]
 fn a_distributed_tensor_gives_its_local_shard() {
     let pickled = zip_pickle("dtensor.pkl");
     assert_eq!(names(&pickled), [("w".to_owned(), true), ("w._local_tensor".to_owned(), true)]);
-    let named = leaves(&pickled, &Limits::default()).unwrap();
+    let named = leaves(&pickled, &PickleLimits::default()).unwrap();
     let whole = pickled.tensor(named[0].tensor.unwrap());
     let TensorKind::Wrapper { class, shape, .. } = &whole.kind else { panic!("{whole:?}") };
     assert_eq!(
@@ -264,8 +264,8 @@ fn real_files_are_read() {
     let Some(models) = models() else { return };
     for (name, count) in [("crepe-tiny.pth", 44), ("crepe-full.pth", 44), ("derived/layer0.bf16.pt", 16)] {
         let bytes = first_entry(&models.join(name));
-        let pickled = read(&bytes, 0, &Limits::default(), PersistentIds::Zip).unwrap();
-        let named = leaves(&pickled, &Limits::default()).unwrap();
+        let pickled = read(&bytes, 0, &PickleLimits::default(), PersistentIds::Zip).unwrap();
+        let named = leaves(&pickled, &PickleLimits::default()).unwrap();
         assert_eq!(named.iter().filter(|leaf| leaf.tensor.is_some()).count(), count, "{name}");
     }
     for net in ["alex", "squeeze", "vgg"] {
@@ -274,10 +274,10 @@ fn real_files_are_read() {
         for persistent in
             [PersistentIds::Refused, PersistentIds::Refused, PersistentIds::Refused, PersistentIds::Legacy]
         {
-            let pickled = read(&bytes[at..], at as u64, &Limits::default(), persistent).unwrap();
+            let pickled = read(&bytes[at..], at as u64, &PickleLimits::default(), persistent).unwrap();
             at += pickled.consumed;
             if persistent == PersistentIds::Legacy {
-                let named = leaves(&pickled, &Limits::default()).unwrap();
+                let named = leaves(&pickled, &PickleLimits::default()).unwrap();
                 assert!(named.iter().all(|leaf| leaf.tensor.is_some() && leaf.name.ends_with("weight")), "{named:?}");
                 assert_eq!(named.len(), if net == "squeeze" { 7 } else { 5 });
             }

@@ -6,10 +6,10 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use max_weights::checkpoint::Catalog;
-use max_weights::format::pickle::{Danger, Limits, PersistentIds, Pickled, read, source_of};
+use max_weights::format::pickle::{Danger, PersistentIds, PickleLimits, Pickled, read, source_of};
 
 fn pickled(bytes: &[u8]) -> Pickled {
-    read(bytes, 0, &Limits::default(), PersistentIds::Zip).unwrap_or_else(|error| panic!("{error}"))
+    read(bytes, 0, &PickleLimits::default(), PersistentIds::Zip).unwrap_or_else(|error| panic!("{error}"))
 }
 
 fn source(bytes: &[u8]) -> String {

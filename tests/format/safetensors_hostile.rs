@@ -4,19 +4,19 @@
 
 use max_weights::error::Diagnostic;
 use max_weights::format::safetensors::{header_length, parse};
-use max_weights::format::{Header, Limits, Options};
+use max_weights::format::{FileHeader, HeaderLimits, HeaderOptions};
 use max_weights::tensor::Element;
 
-fn read(header: &str, data: u64) -> Result<Header, Diagnostic> {
-    read_with(header.as_bytes(), data, &Options::default())
+fn read(header: &str, data: u64) -> Result<FileHeader, Diagnostic> {
+    read_with(header.as_bytes(), data, &HeaderOptions::default())
 }
 
-fn read_with(header: &[u8], data: u64, options: &Options) -> Result<Header, Diagnostic> {
+fn read_with(header: &[u8], data: u64, options: &HeaderOptions) -> Result<FileHeader, Diagnostic> {
     parse(header, 8 + header.len() as u64 + data, options).map_err(|error| error.diagnostic().expect("a fault").clone())
 }
 
-fn lenient() -> Options {
-    Options { policy: max_weights::error::Policy::Lenient, ..Options::default() }
+fn lenient() -> HeaderOptions {
+    HeaderOptions { policy: max_weights::error::Policy::Lenient, ..HeaderOptions::default() }
 }
 
 /// The fault of a header that must be refused, and whose rule, tensor and offset must be these.
@@ -35,7 +35,7 @@ fn assert_fault(fault: &Diagnostic, rule: &str, tensor: Option<&str>, offset: u6
 
 /// The one finding of a header that must be accepted.
 #[track_caller]
-fn noted(header: &str, data: u64, rule: &str, tensor: Option<&str>, offset: u64) -> Header {
+fn noted(header: &str, data: u64, rule: &str, tensor: Option<&str>, offset: u64) -> FileHeader {
     let read = read_with(header.as_bytes(), data, &lenient()).expect("accepted");
     assert_eq!(read.findings.len(), 1, "{:?}", read.findings);
     assert_fault(&read.findings[0], rule, tensor, offset);
@@ -65,7 +65,8 @@ fn shaped(shape: &str, data_offsets: &str) -> String {
 // The length of the header.
 
 fn length(bytes: &[u8], file_len: u64) -> Result<u64, Diagnostic> {
-    header_length(bytes, file_len, &Limits::default()).map_err(|error| error.diagnostic().expect("a fault").clone())
+    header_length(bytes, file_len, &HeaderLimits::default())
+        .map_err(|error| error.diagnostic().expect("a fault").clone())
 }
 
 #[test]
@@ -96,11 +97,11 @@ fn header_length_of_u64_max() {
 
 #[test]
 fn header_length_at_the_limit_and_one_above() {
-    let limits = Limits { header_bytes: 64, ..Limits::default() };
+    let limits = HeaderLimits { header_bytes: 64, ..HeaderLimits::default() };
     assert!(header_length(&64u64.to_le_bytes(), 72, &limits).is_ok());
     let error = header_length(&65u64.to_le_bytes(), 1000, &limits).expect_err("too long");
     assert_eq!(error.diagnostic().map(|fault| fault.rule.id), Some("safetensors.header-too-long"));
-    let error = parse(&[b' '; 65], 1000, &Options { limits, ..Options::default() }).expect_err("too long");
+    let error = parse(&[b' '; 65], 1000, &HeaderOptions { limits, ..HeaderOptions::default() }).expect_err("too long");
     assert_eq!(error.diagnostic().map(|fault| fault.rule.id), Some("safetensors.header-too-long"));
     assert_eq!(length(&100_000_000u64.to_le_bytes(), 200_000_000), Ok(100_000_000));
     assert!(length(&100_000_001u64.to_le_bytes(), 200_000_000).is_err());
@@ -301,7 +302,10 @@ fn metadata_that_is_not_an_object() {
 
 #[test]
 fn metadata_beyond_the_limit() {
-    let options = Options { limits: Limits { metadata_entries: 1, ..Limits::default() }, ..Options::default() };
+    let options = HeaderOptions {
+        limits: HeaderLimits { metadata_entries: 1, ..HeaderLimits::default() },
+        ..HeaderOptions::default()
+    };
     assert!(read_with(br#"{"__metadata__":{"x":"1"}}"#, 0, &options).is_ok());
     let fault = read_with(br#"{"__metadata__":{"x":"1","y":"2"}}"#, 0, &options).expect_err("too many");
     assert_fault(&fault, "safetensors.metadata-entries", None, 9);

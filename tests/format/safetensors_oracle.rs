@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use max_weights::dtype::DType;
 use max_weights::error::Diagnostic;
 use max_weights::format::safetensors::{header_length, parse};
-use max_weights::format::{Header, Limits, Options};
+use max_weights::format::{FileHeader, HeaderLimits, HeaderOptions};
 use max_weights::tensor::Element;
 use proptest::prelude::*;
 use safetensors::SafeTensors;
@@ -27,10 +27,10 @@ const STRICTER: [&str; 9] = [
     "safetensors.metadata-entries", // the crate has no limit
 ];
 
-fn read(file: &[u8]) -> Result<Header, Diagnostic> {
+fn read(file: &[u8]) -> Result<FileHeader, Diagnostic> {
     let file_len = file.len() as u64;
-    let options = Options::default();
-    header_length(file, file_len, &Limits::default())
+    let options = HeaderOptions::default();
+    header_length(file, file_len, &HeaderLimits::default())
         .and_then(|length| parse(&file[8..8 + length as usize], file_len, &options))
         .map_err(|error| error.diagnostic().expect("a fault").clone())
 }
@@ -119,7 +119,7 @@ fn by_crate(tensors: &[Made], metadata: &HashMap<String, String>) -> Vec<u8> {
     safetensors::serialize(views, metadata).unwrap()
 }
 
-fn assert_same(ours: &Header, length: usize, theirs: &Metadata) {
+fn assert_same(ours: &FileHeader, length: usize, theirs: &Metadata) {
     assert_eq!(ours.data_start, 8 + length as u64);
     let infos = theirs.tensors();
     assert_eq!(ours.tensors.len(), infos.len());
@@ -234,7 +234,7 @@ proptest! {
         tensors in tensors(), metadata in metadata(), changes in prop::collection::vec(change(), 1..4)
     ) {
         let file = by_hand(&tensors, &metadata, 3);
-        let length = header_length(&file, file.len() as u64, &Limits::default()).unwrap() as usize;
+        let length = header_length(&file, file.len() as u64, &HeaderLimits::default()).unwrap() as usize;
         let mut header = file[8..8 + length].to_vec();
         for (at, change) in &changes {
             apply(&mut header, *at, change);
@@ -248,7 +248,7 @@ proptest! {
         number in prop_oneof![0u64..20, Just(u64::MAX), Just(1 << 63), Just(1 << 62)]
     ) {
         let file = by_hand(&tensors, &HashMap::new(), 0);
-        let length = header_length(&file, file.len() as u64, &Limits::default()).unwrap() as usize;
+        let length = header_length(&file, file.len() as u64, &HeaderLimits::default()).unwrap() as usize;
         let header = std::str::from_utf8(&file[8..8 + length]).unwrap();
         let starts: Vec<usize> = header.match_indices(['[', ',']).map(|(at, _)| at + 1).collect();
         if starts.is_empty() {
@@ -273,7 +273,7 @@ proptest! {
     #[test]
     fn random_bytes_are_refused_without_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..200), file_len in any::<u64>()) {
         let _ = max_weights::format::sniff(&bytes, file_len);
-        let _ = parse(&bytes, file_len, &Options { policy: max_weights::error::Policy::Lenient, ..Options::default() });
+        let _ = parse(&bytes, file_len, &HeaderOptions { policy: max_weights::error::Policy::Lenient, ..HeaderOptions::default() });
         assert_same_verdict(&bytes);
         assert_same_verdict(&file_of(&bytes, 0));
     }

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use max_weights::budget::Budget;
 use max_weights::error::Result;
 use max_weights::format::torch_legacy::{self, Legacy};
-use max_weights::format::torch_zip::{self, Archive, LayoutParser, Method, crc32};
-use max_weights::format::{Options, Parse, drive};
+use max_weights::format::torch_zip::{self, CheckedArchive, LayoutParser, ZipMethod, crc32};
+use max_weights::format::{HeaderOptions, Parse, drive};
 use max_weights::source::InMemory;
 use max_weights::workers::uninterrupted;
 use proptest::prelude::*;
@@ -19,16 +19,16 @@ fn parse<P: Parse>(parser: P, bytes: &[u8]) -> Result<P::Output> {
     drive(parser, &InMemory::new("a.pt", bytes.to_vec()), &uninterrupted)
 }
 
-fn read(bytes: &[u8]) -> Archive {
-    parse(torch_zip::Parser::new(bytes.len() as u64, &Options::default()), bytes).expect("read")
+fn read(bytes: &[u8]) -> CheckedArchive {
+    parse(torch_zip::TorchZipParser::new(bytes.len() as u64, &HeaderOptions::default()), bytes).expect("read")
 }
 
 fn read_legacy(bytes: &[u8]) -> Legacy {
-    parse(torch_legacy::Parser::new(bytes.len() as u64, &Options::default()), bytes).expect("read")
+    parse(torch_legacy::TorchLegacyParser::new(bytes.len() as u64, &HeaderOptions::default()), bytes).expect("read")
 }
 
 /// Places, sizes and bytes of every entry are those that the crate finds.
-fn compare(bytes: &[u8]) -> Archive {
+fn compare(bytes: &[u8]) -> CheckedArchive {
     let archive = read(bytes);
     let mut theirs = ZipArchive::new(Cursor::new(bytes)).expect("read by the crate");
     assert_eq!(archive.len(), theirs.len());
@@ -38,10 +38,10 @@ fn compare(bytes: &[u8]) -> Archive {
         let places = (our.header_offset, Some(our.data.start()), our.data.len(), our.size, our.crc32);
         let expected = (their.header_start(), their.data_start(), their.compressed_size(), their.size(), their.crc32());
         assert_eq!(places, expected, "{}", our.name);
-        assert_eq!(our.method == Method::Stored, their.compression() == CompressionMethod::Stored, "{}", our.name);
+        assert_eq!(our.method == ZipMethod::Stored, their.compression() == CompressionMethod::Stored, "{}", our.name);
         let mut contents = Vec::new();
         their.read_to_end(&mut contents).expect("the crate's bytes");
-        let mut stored = our.room(u64::MAX).expect("memory");
+        let mut stored = our.reserve(u64::MAX).expect("memory");
         stored.copy_from_slice(&bytes[our.data.start() as usize..our.data.end() as usize]);
         assert!(our.contents(stored, &uninterrupted).expect("our bytes") == contents, "{}", our.name);
         assert_eq!(our.check_crc32(crc32(&contents)), None);
@@ -91,7 +91,7 @@ fn real_checkpoints_are_read_as_the_zip_crate_reads_them() {
         assert_eq!((archive.len(), archive.prefix()), (entries, prefix), "{name}");
         assert!(archive.findings.is_empty(), "{name}: {:?}", archive.findings);
         let budget = Budget::of_file(bytes.len() as u64);
-        let layout = parse(LayoutParser::new(&archive, &Options::default(), 1 << 30, budget), &bytes);
+        let layout = parse(LayoutParser::new(&archive, &HeaderOptions::default(), 1 << 30, budget), &bytes);
         let script = layout.as_ref().is_err_and(|error| error.diagnostic().unwrap().rule.id == "torch-zip.torchscript");
         assert_eq!((layout.is_ok(), script), (!name.ends_with("jit"), name.ends_with("jit")), "{name}");
     }

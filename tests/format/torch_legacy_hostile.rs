@@ -6,18 +6,18 @@ use crate::legacy_files::{Made, Saved, list, magic, object, protocol, system};
 use crate::source_support::{Counts, Trial};
 use max_weights::error::{Diagnostic, Result};
 use max_weights::format::torch_legacy::{self, Legacy};
-use max_weights::format::{Limits, Options, drive};
+use max_weights::format::{HeaderLimits, HeaderOptions, drive};
 use max_weights::source::{InMemory, Source};
 use max_weights::workers::uninterrupted;
 
-fn read_with(bytes: &[u8], limits: &Limits) -> Result<Legacy> {
-    let options = Options { limits: limits.clone(), ..Options::default() };
-    let parser = torch_legacy::Parser::new(bytes.len() as u64, &options);
+fn read_with(bytes: &[u8], limits: &HeaderLimits) -> Result<Legacy> {
+    let options = HeaderOptions { limits: limits.clone(), ..HeaderOptions::default() };
+    let parser = torch_legacy::TorchLegacyParser::new(bytes.len() as u64, &options);
     drive(parser, &InMemory::new("a.pt", bytes.to_vec()), &uninterrupted)
 }
 
 fn try_read(made: &Made) -> Result<Legacy> {
-    read_with(&made.bytes, &Limits::default())
+    read_with(&made.bytes, &HeaderLimits::default())
 }
 
 #[track_caller]
@@ -70,8 +70,8 @@ fn only_the_pickles_and_the_counts_are_fetched() {
     let saved = vec![Saved::floats("10", 1 << 20), Saved::floats("20", 1 << 20)];
     let made = Made::new(&saved, &["10", "20"]);
     let source = Trial::of("a.pt", &made.bytes);
-    let options = Options::default();
-    let parser = torch_legacy::Parser::new(source.len(), &options);
+    let options = HeaderOptions::default();
+    let parser = torch_legacy::TorchLegacyParser::new(source.len(), &options);
     let legacy = drive(parser, &source, &uninterrupted);
     assert_eq!(legacy.expect("accepted").spans.len(), 2);
     assert_eq!(source.counts(), Counts { batches: 2, parts: 2, bytes: (64 << 10) + 8 });
@@ -84,7 +84,7 @@ fn a_pickle_longer_than_the_first_bytes_is_read_on() {
     let made = Made::new(&saved, &keys);
     assert!(made.keys > 200_000, "{}", made.keys);
     assert_eq!(read(&made).spans.len(), 3000);
-    let limits = Limits { header_bytes: 100_000, ..Limits::default() };
+    let limits = HeaderLimits { header_bytes: 100_000, ..HeaderLimits::default() };
     let error = read_with(&made.bytes, &limits).expect_err("refused");
     let fault = error.diagnostic().expect("a fault");
     assert_eq!((fault.rule.id, fault.offset), ("torch-legacy.header-too-long", Some(made.object as u64)), "{fault}");

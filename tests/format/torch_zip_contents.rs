@@ -5,12 +5,12 @@
 use crate::zip_files::{Part, Zip, assert_fault, contents, parse, plain_parts, read, torch_parts};
 use max_weights::budget::Budget;
 use max_weights::error::{Error, Result};
-use max_weights::format::Options;
-use max_weights::format::torch_zip::{self, Layout, LayoutParser, Method};
+use max_weights::format::HeaderOptions;
+use max_weights::format::torch_zip::{self, LayoutParser, TorchLayout, ZipMethod};
 use max_weights::workers::uninterrupted;
 
-fn layout(zip: &Zip) -> Result<Layout> {
-    let (archive, options) = (read(zip), Options::default());
+fn layout(zip: &Zip) -> Result<TorchLayout> {
+    let (archive, options) = (read(zip), HeaderOptions::default());
     let parser = LayoutParser::new(&archive, &options, 1 << 20, Budget::of_file(zip.bytes.len() as u64));
     parse(parser, &zip.bytes).map(|(layout, _)| layout)
 }
@@ -24,7 +24,7 @@ fn a_deflated_pickle_is_inflated() {
     let zip = Zip::new(&parts);
     let archive = read(&zip);
     let entry = archive.member("data.pkl").expect("there");
-    assert_eq!((entry.method, entry.size, entry.data.len() < 100), (Method::Deflated, 5000, true));
+    assert_eq!((entry.method, entry.size, entry.data.len() < 100), (ZipMethod::Deflated, 5000, true));
     assert_eq!(contents(&entry, 5000, &zip.bytes).expect("inflated"), vec![7; 5000]);
     let error = contents(&entry, 4999, &zip.bytes).expect_err("too long");
     assert_fault(error, "torch-zip.entry-too-long", entry.data.start() as usize);
@@ -111,7 +111,7 @@ fn a_stream_that_is_not_what_the_archive_says() {
 #[test]
 fn a_file_as_torch_writes_it_is_a_checkpoint() {
     let layout = layout(&Zip::with(&torch_parts(), true, b"")).expect("a checkpoint");
-    assert_eq!(layout, Layout { pickle: 0, big_endian: false, version: Some(3) });
+    assert_eq!(layout, TorchLayout { pickle: 0, big_endian: false, version: Some(3) });
 }
 
 #[test]
@@ -139,7 +139,7 @@ fn a_torchscript_archive_says_what_to_do() {
 
 #[test]
 fn zip_files_that_are_no_checkpoint_say_what_they_are() {
-    for (names, said) in [
+    for (names, message) in [
         (&["[Content_Types].xml", "word/document.xml"][..], "Office"),
         (&["a.npy", "b.npy"], "NumPy archive"),
         (&["config.json", "metadata.json", "model.weights.h5"], "Keras"),
@@ -152,7 +152,7 @@ fn zip_files_that_are_no_checkpoint_say_what_they_are() {
         (&["a/.data/extern_modules", "a/x.py"], "torch.package"),
     ] {
         let fault = assert_fault(layout(&named(names)).expect_err("refused"), "torch-zip.stranger", 0);
-        assert!(fault.message.contains(said), "{fault}");
+        assert!(fault.message.contains(message), "{fault}");
     }
 }
 

@@ -8,8 +8,8 @@ use crate::zip_files::{
     try_read,
 };
 use max_weights::error::{Diagnostic, Error};
-use max_weights::format::torch_zip::{self, Archive, MAX_ZIP_NAME_BYTES, Method};
-use max_weights::format::{Limits, Options, drive};
+use max_weights::format::torch_zip::{self, CheckedArchive, MAX_ZIP_NAME_BYTES, ZipMethod};
+use max_weights::format::{HeaderLimits, HeaderOptions, drive};
 use max_weights::source::Source as _;
 use max_weights::workers::uninterrupted;
 
@@ -20,7 +20,7 @@ fn refused(zip: &Zip, rule: &str, offset: usize) -> Diagnostic {
 
 /// The one finding of a file that must be accepted.
 #[track_caller]
-fn noted(zip: &Zip, rule: &str, offset: usize) -> Archive {
+fn noted(zip: &Zip, rule: &str, offset: usize) -> CheckedArchive {
     let archive = read(zip);
     assert_eq!(archive.findings.len(), 1, "{:?}", archive.findings);
     assert_eq!((archive.findings[0].rule.id, archive.findings[0].offset), (rule, Some(offset as u64)));
@@ -43,7 +43,7 @@ fn a_file_as_torch_writes_it_is_read_without_findings() {
     let archive = read(&zip);
     assert_eq!((archive.len(), archive.prefix(), archive.findings.len()), (5, "archive", 0));
     let storage = archive.storage("0").expect("a storage");
-    assert_eq!((storage.name, storage.method, storage.size), ("archive/data/0", Method::Stored, 40));
+    assert_eq!((storage.name, storage.method, storage.size), ("archive/data/0", ZipMethod::Stored, 40));
     assert_eq!(zip.bytes[storage.data.start() as usize..storage.data.end() as usize], [1; 40]);
     assert_eq!((archive.storage("2"), archive.member("data/0").map(|entry| entry.number)), (None, Some(2)));
 }
@@ -468,9 +468,10 @@ fn zip64_numbers_of_any_size_are_refused_before_anything_is_allocated() {
     refused(&zip.clone().put(zip64 + 48, huge), "torch-zip.directory-place", end);
     let error = try_read(&zip.clone().put(zip64 + 24, huge).put(zip64 + 32, huge)).expect_err("refused");
     assert_eq!(error.diagnostic().map(|fault| fault.rule.id), Some("torch-zip.directory-too-long"));
-    let limits = Limits { header_bytes: 100, ..Limits::default() };
-    let options = Options { limits, ..Options::default() };
-    let error = parse(torch_zip::Parser::new(zip.bytes.len() as u64, &options), &zip.bytes).expect_err("refused");
+    let limits = HeaderLimits { header_bytes: 100, ..HeaderLimits::default() };
+    let options = HeaderOptions { limits, ..HeaderOptions::default() };
+    let error =
+        parse(torch_zip::TorchZipParser::new(zip.bytes.len() as u64, &options), &zip.bytes).expect_err("refused");
     assert_fault(error, "torch-zip.directory-too-long", zip.centrals[0]);
 }
 
@@ -482,10 +483,11 @@ fn extra_fields_beyond_the_limit_are_refused_before_they_are_read() {
     parts[1].local_extra = [numbers, padding].concat();
     let zip = Zip::new(&parts).local(1, COMPRESSED, [0xff; 8]);
     assert_eq!(read(&zip).entry(1).map(|entry| entry.size), Some(40));
-    let limits = Limits { header_bytes: 20_000, ..Limits::default() };
-    let options = Options { limits, ..Options::default() };
+    let limits = HeaderLimits { header_bytes: 20_000, ..HeaderLimits::default() };
+    let options = HeaderOptions { limits, ..HeaderOptions::default() };
     let source = Trial::of("a.zip", &zip.bytes);
-    let error = drive(torch_zip::Parser::new(source.len(), &options), &source, &uninterrupted).expect_err("refused");
+    let error =
+        drive(torch_zip::TorchZipParser::new(source.len(), &options), &source, &uninterrupted).expect_err("refused");
     assert_fault(error, "torch-zip.directory-too-long", zip.centrals[0]);
     // The end of the file, and the headers.
     assert_eq!(source.counts().batches, 2);

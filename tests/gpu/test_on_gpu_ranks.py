@@ -118,8 +118,8 @@ class Ranks(OnDevice):
                 for rank in range(ranks)
             ]
             try:
-                said = [process.communicate(timeout=180)[0] for process in processes]
+                message = [process.communicate(timeout=180)[0] for process in processes]
             finally:
                 for process in processes:
                     process.kill()
-        self.assertEqual([process.returncode for process in processes], [0] * ranks, "\n".join(said))
+        self.assertEqual([process.returncode for process in processes], [0] * ranks, "\n".join(message))

@@ -3,7 +3,7 @@
 use max_weights::buffer::{Buffer, PackedGroups, dequantize_groups, scale_blocks};
 use max_weights::dtype::DType;
 use max_weights::memory::Storage;
-use max_weights::quant::Layout;
+use max_weights::quant::CodeLayout;
 use max_weights::workers::uninterrupted;
 
 #[test]
@@ -17,7 +17,7 @@ fn an_empty_matrix_may_have_a_side_that_is_longer_than_can_be_counted() {
         let packed = empty(DType::Int32, [shape[0], words]);
         let scales = empty(DType::BFloat16, [shape[0], groups]);
         let parts = PackedGroups {
-            layout: Layout::Rows,
+            layout: CodeLayout::Rows,
             bits: 4,
             shape,
             packed: &packed,

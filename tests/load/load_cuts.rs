@@ -10,7 +10,7 @@ use max_weights::buffer::Buffer;
 use max_weights::checkpoint::{Checkpoint, OpenOptions};
 use max_weights::dtype::DType;
 use max_weights::error::Result;
-use max_weights::load::{Layout, LoadOptions, Region, TensorMemory};
+use max_weights::load::{LoadOptions, LoadPlan, Region, TensorMemory};
 use max_weights::workers::uninterrupted;
 use proptest::prelude::*;
 
@@ -30,8 +30,8 @@ fn load(bytes: &[u8], to: Option<DType>, region: &Region) -> Result<(Buffer, usi
     let source = Arc::new(Trial::of("model.safetensors", bytes));
     let checkpoint = Checkpoint::open_sources(vec![source.clone()], &OpenOptions::default())?;
     let before = source.counts().bytes;
-    let wanted = checkpoint.catalog().cut(checkpoint.catalog().wanted(0, to)?, 0, region)?;
-    let layout = Layout::new(&checkpoint, vec![wanted], TensorMemory::Own, &[], &LoadOptions::default())?;
+    let requests = checkpoint.catalog().cut(checkpoint.catalog().tensor_request(0, to)?, 0, region)?;
+    let layout = LoadPlan::new(&checkpoint, vec![requests], TensorMemory::Own, &[], &LoadOptions::default())?;
     let (loaded, _) = layout.run(&checkpoint, Vec::new(), &AtomicU64::new(0), &uninterrupted)?;
     Ok((loaded[0].clone(), source.counts().bytes - before))
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use max_weights::checkpoint::{Checkpoint, OpenOptions};
-use max_weights::load::{LoadOptions, Stream, StreamOptions, digests};
+use max_weights::load::{LoadOptions, LoadStream, StreamOptions, digests};
 use max_weights::workers::uninterrupted;
 
 use crate::source_support::Trial;
@@ -32,8 +32,8 @@ fn a_stream_compares_digests_as_it_reads_and_reads_no_byte_twice() {
         let load = LoadOptions { whole: true, ..LoadOptions::default() };
         let options = StreamOptions { load, digests: Some(digests.to_vec()), ..StreamOptions::default() };
         let catalog = checkpoint.catalog().clone();
-        let wanted = numbers.iter().map(|number| catalog.recipe(*number, None).unwrap()).collect();
-        Stream::new(checkpoint.clone(), catalog, numbers.clone(), wanted, options).unwrap()
+        let requests = numbers.iter().map(|number| catalog.recipe(*number, None).unwrap()).collect();
+        LoadStream::new(checkpoint.clone(), catalog, numbers.clone(), requests, options).unwrap()
     };
     let before = source.counts().bytes;
     let (stream, mut sizes) = (open(&digests), Vec::new());

@@ -10,9 +10,9 @@ use std::sync::{Arc, Mutex};
 
 use max_weights::checkpoint::{Backend, Checkpoint, OpenOptions};
 use max_weights::error::Result;
-use max_weights::load::{Layout, LoadOptions, StreamOptions, TensorMemory};
+use max_weights::load::{LoadOptions, LoadPlan, StreamOptions, TensorMemory};
 use max_weights::memory::{Origin, Storage};
-use max_weights::source::{Filesystem, LocalFile, Part, Source};
+use max_weights::source::{Filesystem, LocalFile, ReadRange, Source};
 use max_weights::uninterrupted;
 use max_weights::workers::Interrupt;
 
@@ -26,7 +26,7 @@ struct Disk {
     rate: f64,
     queue: usize,
     /// The readahead of the system; twice as much is in flight for each reader.
-    ahead: u64,
+    readahead: u64,
     filesystem: Filesystem,
 }
 
@@ -38,8 +38,15 @@ const DISKS: [Disk; 5] = [
     disk("NFS", 500e-6, 1.2e9, 64, 1 << 20, Filesystem::Network("NFS")),
 ];
 
-const fn disk(name: &'static str, latency: f64, rate: f64, queue: usize, ahead: u64, filesystem: Filesystem) -> Disk {
-    Disk { name, latency, rate, queue, ahead, filesystem }
+const fn disk(
+    name: &'static str,
+    latency: f64,
+    rate: f64,
+    queue: usize,
+    readahead: u64,
+    filesystem: Filesystem,
+) -> Disk {
+    Disk { name, latency, rate, queue, readahead, filesystem }
 }
 
 /// The offset and the length of bytes of a file.
@@ -49,7 +56,7 @@ type Extent = (u64, u64);
 #[derive(Debug, Clone, Default)]
 struct Request {
     /// Prefetched bytes, which no thread waits for.
-    ahead: Vec<Extent>,
+    readahead: Vec<Extent>,
     /// What is waited for.
     extents: Vec<Extent>,
 }
@@ -60,17 +67,17 @@ struct Recorder {
     file: LocalFile,
     filesystem: Filesystem,
     requests: Mutex<Vec<Request>>,
-    ahead: Mutex<Vec<Extent>>,
+    readahead: Mutex<Vec<Extent>>,
 }
 
 impl Recorder {
     fn wait(&self, extents: Vec<Extent>) {
-        let ahead = std::mem::take(&mut *self.ahead.lock().unwrap());
-        self.requests.lock().unwrap().push(Request { ahead, extents });
+        let readahead = std::mem::take(&mut *self.readahead.lock().unwrap());
+        self.requests.lock().unwrap().push(Request { readahead, extents });
     }
 
     fn forget_requests(&self) {
-        self.ahead.lock().unwrap().clear();
+        self.readahead.lock().unwrap().clear();
         self.requests.lock().unwrap().clear();
     }
 }
@@ -80,13 +87,13 @@ impl Source for Recorder {
         self.file.origin()
     }
 
-    fn read(&self, parts: &mut [Part<'_>], interrupt: Interrupt<'_>) -> Result<()> {
+    fn read(&self, parts: &mut [ReadRange<'_>], interrupt: Interrupt<'_>) -> Result<()> {
         self.wait(parts.iter().map(|part| (part.offset, part.bytes.len() as u64)).collect());
         self.file.read(parts, interrupt)
     }
 
-    fn read_ahead(&self, offset: u64, len: u64) {
-        self.ahead.lock().unwrap().push((offset, len));
+    fn readahead(&self, offset: u64, len: u64) {
+        self.readahead.lock().unwrap().push((offset, len));
     }
 
     fn mapping(&self) -> Result<&Arc<Storage>, &str> {
@@ -133,7 +140,7 @@ fn recorder(filesystem: Filesystem) -> Arc<Recorder> {
     // Of the rest no block is written: a hole.
     file.set_len(8 + header.len() as u64 + end).unwrap();
     let file = LocalFile::open(&path).unwrap();
-    Arc::new(Recorder { file, filesystem, requests: Mutex::default(), ahead: Mutex::default() })
+    Arc::new(Recorder { file, filesystem, requests: Mutex::default(), readahead: Mutex::default() })
 }
 
 /// The requests of a load by this route, and the number of threads.
@@ -141,17 +148,17 @@ fn recorded(filesystem: Filesystem, backend: Backend) -> (Vec<Request>, usize) {
     let source = recorder(filesystem);
     let checkpoint = Checkpoint::open_sources(vec![source.clone()], &OpenOptions::default()).unwrap();
     let options = |threads| LoadOptions { backend, threads, ..LoadOptions::default() };
-    let layout = |options: &LoadOptions| {
+    let plan = |options: &LoadOptions| {
         let catalog = checkpoint.catalog();
-        let wanted = (0..catalog.table().len()).map(|number| catalog.wanted(number, None).unwrap()).collect();
+        let requests = (0..catalog.table().len()).map(|number| catalog.tensor_request(number, None).unwrap()).collect();
         let memory = if backend == Backend::Map { TensorMemory::Views } else { TensorMemory::Own };
-        Layout::new(&checkpoint, wanted, memory, &[], options).unwrap()
+        LoadPlan::new(&checkpoint, requests, memory, &[], options).unwrap()
     };
-    let chosen = layout(&options(None));
-    let threads = if backend == Backend::Direct { chosen.choice().direct_threads } else { chosen.choice().threads };
+    let chosen = plan(&options(None));
+    let threads = if backend == Backend::Direct { chosen.strategy().direct_threads } else { chosen.strategy().threads };
     source.forget_requests();
     // One thread reads in the order in which several take their work.
-    let one = layout(&options(std::num::NonZero::new(1)));
+    let one = plan(&options(std::num::NonZero::new(1)));
     one.run(&checkpoint, Vec::new(), &AtomicU64::new(0), &uninterrupted).unwrap();
     (std::mem::take(&mut source.requests.lock().unwrap()), threads)
 }
@@ -160,8 +167,8 @@ fn recorded(filesystem: Filesystem, backend: Backend) -> (Vec<Request>, usize) {
 #[derive(Debug, Clone, Copy)]
 enum Reading {
     /// Each thread prefetches, and waits for the bytes that it needs.
-    Asked,
-    /// Each thread waits for each read, before which the system reads ahead.
+    Requested,
+    /// Each thread waits for each read, before which the system reads readahead.
     Buffered,
     /// Each thread takes this many reads together, and has this many in flight.
     Direct(usize, usize),
@@ -177,7 +184,7 @@ impl Disk {
     /// The seconds that `threads` threads take for these reads; each takes the next one when it is done.
     fn time(&self, requests: &[Request], threads: usize, reading: Reading) -> f64 {
         let (together, deep) = match reading {
-            Reading::Asked => return self.time_of_asked(requests, threads),
+            Reading::Requested => return self.time_of_asked(requests, threads),
             Reading::Buffered => (1, 2),
             Reading::Direct(together, deep) => (together, deep),
         };
@@ -186,7 +193,9 @@ impl Disk {
             match reading {
                 Reading::Direct(..) => lens.collect(),
                 _ => lens
-                    .flat_map(|len| (0..len).step_by(self.ahead as usize).map(move |at| self.ahead.min(len - at)))
+                    .flat_map(|len| {
+                        (0..len).step_by(self.readahead as usize).map(move |at| self.readahead.min(len - at))
+                    })
                     .collect(),
             }
         };
@@ -199,9 +208,9 @@ impl Disk {
         let mut rest: Vec<(std::vec::IntoIter<u64>, Vec<f64>)> =
             (0..threads).map(|_| (Vec::new().into_iter(), Vec::new())).collect();
         while let Some((Reverse(Moment(now)), thread)) = waiting.pop() {
-            let (requests, under_way) = &mut rest[thread];
+            let (requests, in_flight) = &mut rest[thread];
             let Some(len) = requests.next() else {
-                let done = under_way.drain(..).fold(now, f64::max);
+                let done = in_flight.drain(..).fold(now, f64::max);
                 if let Some(group) = groups.next() {
                     *requests = requests_of(group).into_iter();
                     waiting.push((Reverse(Moment(done)), thread));
@@ -213,12 +222,12 @@ impl Disk {
             line = line.max(begins) + len as f64 / self.rate;
             slots.push(Reverse(Moment(line)));
             end = end.max(line);
-            under_way.push(line);
-            let next = if under_way.len() < deep {
+            in_flight.push(line);
+            let next = if in_flight.len() < deep {
                 now
             } else {
-                let first = (0..under_way.len()).min_by(|&a, &b| under_way[a].total_cmp(&under_way[b])).unwrap_or(0);
-                now.max(under_way.swap_remove(first))
+                let first = (0..in_flight.len()).min_by(|&a, &b| in_flight[a].total_cmp(&in_flight[b])).unwrap_or(0);
+                now.max(in_flight.swap_remove(first))
             };
             waiting.push((Reverse(Moment(next)), thread));
         }
@@ -234,10 +243,10 @@ impl Disk {
         let mut end = 0.0_f64;
         for request in requests {
             let Some(Reverse(Moment(now))) = waiting.pop() else { break };
-            for &(offset, len) in &request.ahead {
-                for at in (offset..offset + len).step_by(ASKED as usize) {
+            for &(offset, len) in &request.readahead {
+                for at in (offset..offset + len).step_by(REQUESTED as usize) {
                     let Some(Reverse(Moment(free))) = slots.pop() else { continue };
-                    let len = ASKED.min(offset + len - at);
+                    let len = REQUESTED.min(offset + len - at);
                     line = line.max(now.max(free) + self.latency) + len as f64 / self.rate;
                     slots.push(Reverse(Moment(line)));
                     there.insert(at, (at + len, line));
@@ -247,8 +256,8 @@ impl Disk {
             for &(offset, len) in &request.extents {
                 let mut at = offset;
                 while at < offset + len {
-                    let asked = there.range(..=at).next_back().filter(|(_, (end, _))| *end > at);
-                    let (_, &(end, moment)) = asked.expect("all has been asked for");
+                    let requested = there.range(..=at).next_back().filter(|(_, (end, _))| *end > at);
+                    let (_, &(end, moment)) = requested.expect("all has been asked for");
                     (at, done) = (end, done.max(moment));
                 }
             }
@@ -283,14 +292,14 @@ impl Ord for Moment {
 }
 
 /// Bytes of one prefetch request.
-const ASKED: u64 = 128 << 10;
+const REQUESTED: u64 = 128 << 10;
 /// The requests of `direct.rs` in flight: jobs that a thread takes together, and requests of its ring.
 const RING: Reading = Reading::Direct(32, 16);
 
 #[test]
 fn a_cold_load_is_as_fast_as_the_disk_is_and_never_slower_than_who_reads_on() {
     for disk in DISKS {
-        let ways = [(Backend::Map, Reading::Asked), (Backend::Read, Reading::Asked), (Backend::Direct, RING)];
+        let ways = [(Backend::Map, Reading::Requested), (Backend::Read, Reading::Requested), (Backend::Direct, RING)];
         let [views, read, direct] = ways.map(|(backend, reading)| {
             let (requests, threads) = recorded(disk.filesystem, backend);
             disk.time(&requests, threads, reading) / disk.limit(&requests)
@@ -315,13 +324,13 @@ fn the_model_knows_what_is_too_slow() {
     let limit = deep.limit(&requests);
     assert!(deep.time(&requests, 1, Reading::Buffered) > 5.0 * limit, "one reader leaves a deep disk idle");
     assert!(deep.time(&requests, 2, RING) < 1.05 * limit);
-    let none_ahead = |request: &Request| Request { ahead: request.extents.clone(), ..request.clone() };
+    let none_ahead = |request: &Request| Request { readahead: request.extents.clone(), ..request.clone() };
     let unasked: Vec<Request> = requests.iter().map(none_ahead).collect();
-    assert!(deep.time(&unasked, 1, Reading::Asked) > 2.0 * limit, "who asks for nothing beyond waits");
+    assert!(deep.time(&unasked, 1, Reading::Requested) > 2.0 * limit, "who asks for nothing beyond waits");
     let total: u64 = extents(&requests).map(|(_, len)| len).sum();
     // By hand: two requests of 128 KiB every time that takes.
-    let pair = deep.latency + 2.0 * deep.ahead as f64 / deep.rate;
-    let by_hand = total as f64 / (2 * deep.ahead) as f64 * pair;
+    let pair = deep.latency + 2.0 * deep.readahead as f64 / deep.rate;
+    let by_hand = total as f64 / (2 * deep.readahead) as f64 * pair;
     assert!((deep.time(&requests, 1, Reading::Buffered) / by_hand - 1.0).abs() < 0.2);
 }
 
@@ -334,9 +343,9 @@ fn each_byte_of_a_cold_load_is_read_once_and_in_the_order_of_the_file() {
             assert!(end.is_none_or(|end| end == offset), "{backend:?}: {offset} after {end:?}");
             end = Some(offset + len);
         }
-        let ahead: Vec<Extent> = requests.iter().flat_map(|request| request.ahead.iter().copied()).collect();
+        let readahead: Vec<Extent> = requests.iter().flat_map(|request| request.readahead.iter().copied()).collect();
         let expected = if backend == Backend::Direct { Vec::new() } else { extents(&requests).collect() };
-        assert_eq!(ahead, expected, "{backend:?}: each is asked for once, in the same order");
+        assert_eq!(readahead, expected, "{backend:?}: each is asked for once, in the same order");
     }
 }
 
@@ -347,11 +356,11 @@ fn a_stream_reads_each_byte_once_in_the_order_of_the_file() {
     let checkpoint = Arc::new(checkpoint);
     let catalog = checkpoint.catalog().clone();
     let numbers: Vec<usize> = (0..catalog.table().len()).collect();
-    let wanted = numbers.iter().map(|&number| catalog.recipe(number, None).unwrap()).collect();
+    let requests = numbers.iter().map(|&number| catalog.recipe(number, None).unwrap()).collect();
     source.forget_requests();
     let load = LoadOptions { threads: std::num::NonZero::new(1), ..LoadOptions::default() };
     let options = StreamOptions { budget: Some(128 << 20), load, ..StreamOptions::default() };
-    let stream = max_weights::load::Stream::new(checkpoint.clone(), catalog, numbers, wanted, options).unwrap();
+    let stream = max_weights::load::LoadStream::new(checkpoint.clone(), catalog, numbers, requests, options).unwrap();
     while stream.next(&uninterrupted).unwrap().is_some() {}
     let mut end = None;
     for (offset, len) in extents(&source.requests.lock().unwrap()) {

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::statistics_support::{Torch, gguf, noise, opened, safetensors};
 use max_weights::cast::elements_per_group;
-use max_weights::check::{Contents, Pass, Rows, Wanted, statistics};
+use max_weights::check::{EqualRows, PassRequest, PassResult, TensorPass, statistics};
 use max_weights::checkpoint::Checkpoint;
 use max_weights::dtype::DType;
 use max_weights::error::Error;
@@ -12,9 +12,9 @@ use max_weights::load::digests;
 use max_weights::quant::{self, Encoding};
 use max_weights::workers::uninterrupted;
 
-const ALL: Wanted = Wanted { hash: true, values: true, rows: true };
+const ALL: PassRequest = PassRequest { hash: true, values: true, rows: true };
 
-fn over(pass: &mut Pass, checkpoint: &Checkpoint) -> Contents {
+fn over(pass: &mut TensorPass, checkpoint: &Checkpoint) -> PassResult {
     let number = checkpoint.catalog().require("t").unwrap();
     let counted = AtomicU64::new(0);
     let progress = |bytes: u64| {
@@ -32,7 +32,7 @@ fn hexadecimal(sha256: Option<[u8; 32]>) -> String {
 }
 
 /// The pass finds what the statistics of the tensor are that all cores make, with their histogram, and the digest of its elements.
-fn agrees(pass: &mut Pass, checkpoint: &Checkpoint, what: &str) -> Contents {
+fn agrees(pass: &mut TensorPass, checkpoint: &Checkpoint, what: &str) -> PassResult {
     let number = checkpoint.catalog().require("t").unwrap();
     let found = over(pass, checkpoint);
     let alone = statistics(checkpoint, number, pass.bins, &AtomicU64::new(0), &uninterrupted).unwrap();
@@ -44,7 +44,7 @@ fn agrees(pass: &mut Pass, checkpoint: &Checkpoint, what: &str) -> Contents {
 
 #[test]
 fn every_dtype_and_encoding_has_the_statistics_and_the_digest_that_it_has_alone() {
-    let mut pass = Pass::default();
+    let mut pass = TensorPass::default();
     pass.bins = 24;
     for dtype in DType::all() {
         for count in [4, 5000, 400_008] {
@@ -67,7 +67,7 @@ fn every_dtype_and_encoding_has_the_statistics_and_the_digest_that_it_has_alone(
 
 #[test]
 fn a_tensor_has_the_same_digest_however_it_lies_in_a_file() {
-    let mut pass = Pass::default();
+    let mut pass = TensorPass::default();
     let values: Vec<f32> = (0..60_000u16).map(f32::from).collect();
     let in_order: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
     let plain = over(&mut pass, &opened(safetensors("F32", &[200, 300], &in_order, 0)));
@@ -95,7 +95,7 @@ fn a_tensor_has_the_same_digest_however_it_lies_in_a_file() {
 #[test]
 fn a_tensor_of_petabytes_in_a_small_file_has_statistics_and_no_digest() {
     let torch = Torch { shape: &[1 << 30, 4, 1 << 20], strides: &[0, 1, 0], ..Torch::floats(&[1.0, 0.0, 2.0, 3.0]) };
-    let found = over(&mut Pass::default(), &opened(torch.file()));
+    let found = over(&mut TensorPass::default(), &opened(torch.file()));
     assert_eq!((found.sha256, found.statistics.unwrap().zeros), (None, 1 << 50));
 }
 
@@ -103,29 +103,30 @@ fn a_tensor_of_petabytes_in_a_small_file_has_statistics_and_no_digest() {
 fn rows_of_one_number_are_counted() {
     let rows = |shape: &[usize], values: &[f32]| {
         let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
-        over(&mut Pass::default(), &opened(safetensors("F32", shape, &bytes, 0))).rows
+        over(&mut TensorPass::default(), &opened(safetensors("F32", shape, &bytes, 0))).rows
     };
     let mut values: Vec<f32> = (0..6u16 * 16).map(f32::from).collect();
     values[32..64].fill(0.0);
     values[80..].fill(7.0);
-    assert_eq!(rows(&[6, 16], &values), Rows { count: 6, zero: 2, constant: 1, first_zero: Some(2) });
+    assert_eq!(rows(&[6, 16], &values), EqualRows { count: 6, zero: 2, constant: 1, first_zero: Some(2) });
     // The last dimension is a row from 16 elements on; otherwise all but the first is.
     assert_eq!(rows(&[2, 3, 16], &values).count, 6);
-    assert_eq!(rows(&[6, 4, 4], &values), Rows { count: 6, zero: 2, constant: 1, first_zero: Some(2) });
-    assert_eq!(rows(&[96], &values), Rows::default());
-    assert_eq!(rows(&[96, 1], &values), Rows::default());
+    assert_eq!(rows(&[6, 4, 4], &values), EqualRows { count: 6, zero: 2, constant: 1, first_zero: Some(2) });
+    assert_eq!(rows(&[96], &values), EqualRows::default());
+    assert_eq!(rows(&[96, 1], &values), EqualRows::default());
     // A row may lie in several parts.
     let mut long: Vec<f32> = (0..3 * 200_000u32).map(|number| number as f32).collect();
     long[200_000..400_000].fill(0.0);
-    assert_eq!(rows(&[3, 200_000], &long), Rows { count: 3, zero: 1, constant: 0, first_zero: Some(1) });
+    assert_eq!(rows(&[3, 200_000], &long), EqualRows { count: 3, zero: 1, constant: 0, first_zero: Some(1) });
     long[399_999] = 1.0;
-    assert_eq!(rows(&[3, 200_000], &long), Rows { count: 3, ..Rows::default() });
+    assert_eq!(rows(&[3, 200_000], &long), EqualRows { count: 3, ..EqualRows::default() });
 }
 
 #[test]
 fn bools_and_the_ends_of_eight_bits_are_counted() {
-    let of =
-        |dtype: &str, bytes: &[u8]| over(&mut Pass::default(), &opened(safetensors(dtype, &[bytes.len()], bytes, 0)));
+    let of = |dtype: &str, bytes: &[u8]| {
+        over(&mut TensorPass::default(), &opened(safetensors(dtype, &[bytes.len()], bytes, 0)))
+    };
     assert_eq!(of("BOOL", &[0, 1, 2, 255, 1]).odd_bools, 2);
     assert_eq!(of("U8", &[0, 1, 2, 255, 1]).odd_bools, 0);
     assert_eq!(of("F8_E4M3", &[0x7e, 0xfe, 0x7d, 0x7f, 0]).saturated, 2); // 448, -448, 416, NaN
@@ -136,10 +137,10 @@ fn bools_and_the_ends_of_eight_bits_are_counted() {
 fn only_what_is_wanted_is_made_and_an_interrupt_ends_it() {
     let checkpoint = opened(safetensors("F32", &[1000], &noise(4000), 0));
     let number = checkpoint.catalog().require("t").unwrap();
-    let pass = |wanted, interrupt| Pass::default().over(&checkpoint, number, wanted, &|_| (), interrupt);
-    let hash = pass(Wanted { values: false, ..ALL }, &uninterrupted).unwrap();
+    let pass = |requests, interrupt| TensorPass::default().over(&checkpoint, number, requests, &|_| (), interrupt);
+    let hash = pass(PassRequest { values: false, ..ALL }, &uninterrupted).unwrap();
     assert!(hash.sha256.is_some() && hash.statistics.is_none());
-    let values = pass(Wanted { hash: false, ..ALL }, &uninterrupted).unwrap();
+    let values = pass(PassRequest { hash: false, ..ALL }, &uninterrupted).unwrap();
     assert!(values.sha256.is_none() && values.statistics.is_some());
     assert!(matches!(pass(ALL, &|| Err(Error::Interrupted)), Err(Error::Interrupted)));
 }

@@ -8,7 +8,7 @@ use max_weights::buffer::Buffer;
 use max_weights::checkpoint::{Backend, Checkpoint, OpenOptions};
 use max_weights::dtype::DType;
 use max_weights::error::{Error, Result};
-use max_weights::load::{Layout, LoadOptions, TensorMemory};
+use max_weights::load::{LoadOptions, LoadPlan, TensorMemory};
 use max_weights::workers::uninterrupted;
 
 use crate::source_support::Trial;
@@ -88,10 +88,11 @@ fn a_plan_ends_when_it_is_interrupted() {
 
 /// Loads copies of all tensors, in the stored dtype or as bf16.
 fn load_all(checkpoint: &Checkpoint, dtype: Option<DType>, done: &AtomicU64) -> Result<Vec<Buffer>> {
-    let wanted = (0..checkpoint.catalog().table().len()).map(|number| checkpoint.catalog().wanted(number, dtype));
-    let layout =
-        Layout::new(checkpoint, wanted.collect::<Result<_>>()?, TensorMemory::Own, &[], &LoadOptions::default())?;
-    layout.run(checkpoint, Vec::new(), done, &uninterrupted).map(|(loaded, _)| loaded)
+    let requests =
+        (0..checkpoint.catalog().table().len()).map(|number| checkpoint.catalog().tensor_request(number, dtype));
+    let plan =
+        LoadPlan::new(checkpoint, requests.collect::<Result<_>>()?, TensorMemory::Own, &[], &LoadOptions::default())?;
+    plan.run(checkpoint, Vec::new(), done, &uninterrupted).map(|(loaded, _)| loaded)
 }
 
 #[test]
@@ -145,8 +146,8 @@ fn a_load_that_is_interrupted_ends() {
     let folder = tempfile::tempdir().unwrap();
     let source = Trial::of("model.safetensors", &std::fs::read(file(&folder)).unwrap());
     let checkpoint = Checkpoint::open_sources(vec![Arc::new(source)], &OpenOptions::default()).unwrap();
-    let wanted = vec![checkpoint.catalog().wanted(0, None).unwrap()];
-    let layout = Layout::new(&checkpoint, wanted, TensorMemory::Own, &[], &LoadOptions::default()).unwrap();
-    let failed = layout.run(&checkpoint, Vec::new(), &AtomicU64::new(0), &|| Err(Error::Interrupted));
+    let requests = vec![checkpoint.catalog().tensor_request(0, None).unwrap()];
+    let plan = LoadPlan::new(&checkpoint, requests, TensorMemory::Own, &[], &LoadOptions::default()).unwrap();
+    let failed = plan.run(&checkpoint, Vec::new(), &AtomicU64::new(0), &|| Err(Error::Interrupted));
     assert!(matches!(failed, Err(Error::Interrupted)));
 }

@@ -5,16 +5,18 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use max_weights::buffer::{Buffer, Index, quantize};
+use max_weights::buffer::{Buffer, IndexPart, quantize};
 use max_weights::checkpoint::{Checkpoint, OpenOptions};
 use max_weights::dtype::DType;
 use max_weights::error::{Error, Result};
-use max_weights::load::{Layout, LoadOptions, Recipe, TensorMemory};
+use max_weights::load::{LoadOptions, LoadPlan, Recipe, TensorMemory};
 use max_weights::memory::Storage;
 use max_weights::quant::{Encoding, swap_bytes};
 use max_weights::source::Source;
 use max_weights::uninterrupted;
-use max_weights::write::{Declared, MetadataValue, Options, Output, Stored, laid_out, save, write_to_memory};
+use max_weights::write::{
+    DeclaredTensor, MetadataValue, SaveTarget, StoredElements, WriteOptions, laid_out, save, write_to_memory,
+};
 use proptest::prelude::*;
 
 use crate::gguf_files::Made;
@@ -128,8 +130,8 @@ fn any_step() -> impl Strategy<Value = Step> {
 fn run(step: &Step, known: &mut Vec<(Recipe, Array)>) {
     let one = |which: usize| known[which % known.len()].clone();
     let may_refuse = |error: &Error| {
-        let said = error.to_string();
-        assert!(said.contains("stored together") || said.contains("are not a multiple of"), "{said}");
+        let message = error.to_string();
+        assert!(message.contains("stored together") || message.contains("are not a multiple of"), "{message}");
     };
     let made: Vec<(Result<Recipe>, Array)> = match step {
         Step::Join(axis, which) => {
@@ -175,12 +177,12 @@ fn run(step: &Step, known: &mut Vec<(Recipe, Array)>) {
                 let (low, high) = (a.min(b), a.max(b));
                 let len = (high - low + step.abs() - 1) / step.abs();
                 if step > 0 {
-                    expression.push(Index::Slice { start: Some(low), stop: Some(high), step });
+                    expression.push(IndexPart::Slice { start: Some(low), stop: Some(high), step });
                     expected.push((low, len, step));
                 } else {
                     let start = if high == 0 { i64::MIN } else { high - 1 };
                     let stop = if low == 0 { i64::MIN } else { low - 1 };
-                    expression.push(Index::Slice { start: Some(start), stop: Some(stop), step });
+                    expression.push(IndexPart::Slice { start: Some(start), stop: Some(stop), step });
                     expected.push((high - 1, len, step));
                 }
             }
@@ -193,7 +195,7 @@ fn run(step: &Step, known: &mut Vec<(Recipe, Array)>) {
             let taken = Array { shape: array.shape[1..].to_vec(), elements: Vec::new() };
             let len = taken.shape.iter().product::<i64>() as usize;
             let elements = array.elements[at as usize * len..(at as usize + 1) * len].to_vec();
-            vec![(recipe.index(&[Index::At(at - dim)]), Array { elements, ..taken })]
+            vec![(recipe.index(&[IndexPart::At(at - dim)]), Array { elements, ..taken })]
         }
         Step::Unflatten(which, axis, at) => unflattened(one(*which), *axis, *at).into_iter().collect(),
         Step::Flatten(which, axis) => flattened(one(*which), *axis).into_iter().collect(),
@@ -260,9 +262,12 @@ fn numbers(dtype: DType, shape: &[i64], seed: u8) -> Buffer {
     Buffer::contiguous_at(Storage::of_bytes(&bytes).unwrap(), 0, dtype, shape).unwrap()
 }
 
-fn plain(name: &str, dtype: DType, shape: &[i64], seed: u8) -> (Declared, Buffer) {
+fn plain(name: &str, dtype: DType, shape: &[i64], seed: u8) -> (DeclaredTensor, Buffer) {
     let shape_of: Vec<u64> = shape.iter().map(|dim| *dim as u64).collect();
-    (Declared { name: name.to_owned(), stored: Stored::Plain(dtype), shape: shape_of }, numbers(dtype, shape, seed))
+    (
+        DeclaredTensor { name: name.to_owned(), stored: StoredElements::Plain(dtype), shape: shape_of },
+        numbers(dtype, shape, seed),
+    )
 }
 
 /// Three files of one checkpoint, or a GGUF file of packed and plain tensors. Some have rows that are long enough to be read to their places.
@@ -270,7 +275,7 @@ fn write(folder: &Path, is_gguf: bool, dtype: DType) {
     if is_gguf {
         let packed = |name: &str, shape: [i64; 2], encoding| {
             let (declared, floats) = plain(name, DType::Float32, &shape, 5);
-            (Declared { stored: Stored::Packed(encoding), ..declared }, floats)
+            (DeclaredTensor { stored: StoredElements::Packed(encoding), ..declared }, floats)
         };
         let tensors = [
             packed("a", [6, 64], Encoding::Q8_0),
@@ -279,7 +284,7 @@ fn write(folder: &Path, is_gguf: bool, dtype: DType) {
             plain("c", DType::Float32, &[3, 6, 64], 1),
         ];
         let metadata = vec![("general.architecture".to_owned(), MetadataValue::String(b"llama".to_vec()))];
-        let output = Output::Gguf { path: folder.join("model.gguf"), metadata, most: None, sync: false };
+        let output = SaveTarget::Gguf { path: folder.join("model.gguf"), metadata, most: None, sync: false };
         save(&tensors, &output, false, &AtomicU64::new(0), &uninterrupted).unwrap();
         return;
     }
@@ -290,12 +295,12 @@ fn write(folder: &Path, is_gguf: bool, dtype: DType) {
         plain("empty", dtype, &[0, 6], 4),
         plain("long", dtype, &[2, 32768], 5),
     ];
-    let output = Output::Sharded {
+    let output = SaveTarget::Sharded {
         folder: folder.to_path_buf(),
         stem: "model".to_owned(),
         most: 64,
         metadata: None,
-        options: Options { sync: false, ..Options::default() },
+        options: WriteOptions { sync: false, ..WriteOptions::default() },
     };
     save(&tensors, &output, false, &AtomicU64::new(0), &uninterrupted).unwrap();
 }
@@ -307,12 +312,12 @@ fn opened(folder: &Path, is_gguf: bool) -> Checkpoint {
 
 fn weight(checkpoint: &Checkpoint, name: &str) -> Recipe {
     let number = checkpoint.catalog().find(name).unwrap();
-    Recipe::from(checkpoint.catalog().wanted(number, None).unwrap())
+    Recipe::from(checkpoint.catalog().tensor_request(number, None).unwrap())
 }
 
 fn load(checkpoint: &Checkpoint, recipes: Vec<Recipe>) -> Result<Vec<Buffer>> {
     let options = LoadOptions::default();
-    let layout = Layout::new(checkpoint, recipes, TensorMemory::Own, &[], &options)?;
+    let layout = LoadPlan::new(checkpoint, recipes, TensorMemory::Own, &[], &options)?;
     let (planned, done) = (layout.bytes(), AtomicU64::new(0));
     let _ = layout.planned();
     let (loaded, _) = layout.run(checkpoint, Vec::new(), &done, &uninterrupted)?;
@@ -338,9 +343,9 @@ proptest! {
         let to = if is_gguf { Some(to.unwrap_or(DType::Float32)) } else { to };
         let mut known = Vec::new();
         for number in 0..checkpoint.catalog().table().len() {
-            let wanted = checkpoint.catalog().wanted(number, to).unwrap();
-            let whole = load(&checkpoint, vec![Recipe::from(wanted.clone())]).unwrap();
-            known.push((Recipe::from(wanted), Array::of(&whole[0])));
+            let requests = checkpoint.catalog().tensor_request(number, to).unwrap();
+            let whole = load(&checkpoint, vec![Recipe::from(requests.clone())]).unwrap();
+            known.push((Recipe::from(requests), Array::of(&whole[0])));
         }
         for step in &steps {
             run(step, &mut known);
@@ -383,16 +388,16 @@ fn blocks_of_packed_tensors_are_taken_from_the_middle() {
     write(folder.path(), true, DType::Float32);
     let checkpoint = opened(folder.path(), true);
     let number = checkpoint.catalog().find("long").unwrap();
-    let recipe = Recipe::from(checkpoint.catalog().wanted(number, Some(DType::Float32)).unwrap());
+    let recipe = Recipe::from(checkpoint.catalog().tensor_request(number, Some(DType::Float32)).unwrap());
     let whole = Array::of(&load(&checkpoint, vec![recipe.clone()]).unwrap()[0]);
-    let middle = Index::Slice { start: Some(8192), stop: Some(8192 + 64), step: 1 };
-    let part = recipe.index(&[Index::Ellipsis, middle]).unwrap();
-    let twice = part.index(&[Index::At(1), Index::Slice { start: Some(32), stop: None, step: 1 }]).unwrap();
+    let middle = IndexPart::Slice { start: Some(8192), stop: Some(8192 + 64), step: 1 };
+    let part = recipe.index(&[IndexPart::Ellipsis, middle]).unwrap();
+    let twice = part.index(&[IndexPart::At(1), IndexPart::Slice { start: Some(32), stop: None, step: 1 }]).unwrap();
     let found = load(&checkpoint, vec![part, twice]).unwrap();
     assert_eq!(Array::of(&found[0]), whole.slice(&[(0, 2, 1), (8192, 64, 1)]));
     assert_eq!(Array::of(&found[1]).elements, whole.slice(&[(1, 1, 1), (8192 + 32, 32, 1)]).elements);
-    let split = Index::Slice { start: Some(16), stop: None, step: 1 };
-    let refused = recipe.index(&[Index::Ellipsis, split]).expect_err("within a block").to_string();
+    let split = IndexPart::Slice { start: Some(16), stop: None, step: 1 };
+    let refused = recipe.index(&[IndexPart::Ellipsis, split]).expect_err("within a block").to_string();
     assert!(refused.contains("32 elements of a tensor of [2, 16384] are stored together"), "{refused}");
     let refused = recipe.transpose(&[1, 0]).expect_err("blocks across").to_string();
     assert!(refused.contains("stored together"), "{refused}");
@@ -406,9 +411,9 @@ fn blocks_of_the_other_byte_order_are_taken_from_the_middle() {
     let file = Made::of(3, true, 1, 0).tensor("t", &[64, 6], Encoding::Q8_0.ggml(), 0);
     let source = Trial::of("model.gguf", &file.pad(32).raw(&bytes).pad(32).bytes);
     let checkpoint = Checkpoint::open_sources(vec![Arc::new(source)], &OpenOptions::default()).unwrap();
-    let recipe = Recipe::from(checkpoint.catalog().wanted(0, Some(DType::Float32)).unwrap());
+    let recipe = Recipe::from(checkpoint.catalog().tensor_request(0, Some(DType::Float32)).unwrap());
     let whole = Array::of(&load(&checkpoint, vec![recipe.clone()]).unwrap()[0]);
-    let slice = |start, step| Index::Slice { start: Some(start), stop: None, step };
+    let slice = |start, step| IndexPart::Slice { start: Some(start), stop: None, step };
     let part = recipe.index(&[slice(1, 2), slice(32, 1)]).unwrap();
     let twice = Recipe::stack(0, &[part.clone(), part.clone()]).unwrap();
     let found = load(&checkpoint, vec![part, twice]).unwrap();
@@ -419,9 +424,9 @@ fn blocks_of_the_other_byte_order_are_taken_from_the_middle() {
 }
 
 /// A checkpoint of four small rows, and requests for boxes of them.
-fn boxes(checkpoint: &Checkpoint, starts: &[[i64; 2]]) -> Vec<(Vec<i64>, max_weights::load::Wanted)> {
+fn boxes(checkpoint: &Checkpoint, starts: &[[i64; 2]]) -> Vec<(Vec<i64>, max_weights::load::TensorRequest)> {
     let number = checkpoint.catalog().find("b").unwrap();
-    starts.iter().map(|start| (start.to_vec(), checkpoint.catalog().wanted(number, None).unwrap())).collect()
+    starts.iter().map(|start| (start.to_vec(), checkpoint.catalog().tensor_request(number, None).unwrap())).collect()
 }
 
 #[test]
@@ -430,16 +435,16 @@ fn boxes_that_overlap_leave_holes_or_reach_outside_are_refused() {
     write(folder.path(), false, DType::Float32);
     let checkpoint = opened(folder.path(), false);
     let new = |shape: &[i64], starts: &[[i64; 2]]| Recipe::new(DType::Float32, shape, boxes(&checkpoint, starts));
-    let said = |shape: &[i64], starts: &[[i64; 2]]| new(shape, starts).expect_err("refused").to_string();
+    let message = |shape: &[i64], starts: &[[i64; 2]]| new(shape, starts).expect_err("refused").to_string();
     assert!(new(&[4, 4], &[[0, 2], [0, 0]]).is_ok());
     assert!(new(&[8, 2], &[[4, 0], [0, 0]]).is_ok());
-    assert_eq!(said(&[4, 4], &[[0, 0], [0, 1]]), "pieces 0 and 1 overlap");
-    assert_eq!(said(&[8, 4], &[[4, 2], [0, 0], [3, 2]]), "pieces 0 and 2 overlap");
-    assert_eq!(said(&[8, 2], &[[0, 0]]), "the pieces have 8 of the 16 elements of a tensor of [8, 2]");
-    assert_eq!(said(&[4, 4], &[[0, 3]]), "piece 0, [4, 2] from [0, 3] on, is outside a tensor of [4, 4]");
-    assert_eq!(said(&[4, 4], &[[0, -1]]), "piece 0, [4, 2] from [0, -1] on, is outside a tensor of [4, 4]");
-    assert_eq!(said(&[4, 4], &[[0, i64::MAX]]).split(',').next(), Some("piece 0"));
-    assert!(said(&[1 << 40, 1 << 40], &[]).contains("overflows"));
+    assert_eq!(message(&[4, 4], &[[0, 0], [0, 1]]), "pieces 0 and 1 overlap");
+    assert_eq!(message(&[8, 4], &[[4, 2], [0, 0], [3, 2]]), "pieces 0 and 2 overlap");
+    assert_eq!(message(&[8, 2], &[[0, 0]]), "the pieces have 8 of the 16 elements of a tensor of [8, 2]");
+    assert_eq!(message(&[4, 4], &[[0, 3]]), "piece 0, [4, 2] from [0, 3] on, is outside a tensor of [4, 4]");
+    assert_eq!(message(&[4, 4], &[[0, -1]]), "piece 0, [4, 2] from [0, -1] on, is outside a tensor of [4, 4]");
+    assert_eq!(message(&[4, 4], &[[0, i64::MAX]]).split(',').next(), Some("piece 0"));
+    assert!(message(&[1 << 40, 1 << 40], &[]).contains("overflows"));
     assert!(Recipe::new(DType::Float16, &[4, 2], boxes(&checkpoint, &[[0, 0]])).is_err(), "another dtype");
     assert!(Recipe::new(DType::Float32, &[0, 1 << 40], vec![]).is_ok(), "nothing");
     let nothing = Recipe::new(DType::Float32, &[0, 3], vec![]).unwrap();
@@ -452,15 +457,15 @@ fn what_does_not_fit_together_is_refused_by_number() {
     write(folder.path(), false, DType::Float32);
     let checkpoint = opened(folder.path(), false);
     let of = |name: &str| weight(&checkpoint, name);
-    let said = |refused: Result<Recipe>| refused.expect_err("refused").to_string();
-    assert_eq!(said(Recipe::join(0, vec![])), "there is nothing to join");
-    let failed = said(Recipe::join(0, vec![of("a"), of("b")]));
+    let message = |refused: Result<Recipe>| refused.expect_err("refused").to_string();
+    assert_eq!(message(Recipe::join(0, vec![])), "there is nothing to join");
+    let failed = message(Recipe::join(0, vec![of("a"), of("b")]));
     assert!(failed.contains("number 1 is float32 [4, 2]") && failed.contains("float32 [4, 6]"), "{failed}");
-    assert!(said(Recipe::join(2, vec![of("a")])).contains("no axis 2"));
-    assert!(said(Recipe::stack(3, &[of("a")])).contains("cannot get a new axis 3"));
+    assert!(message(Recipe::join(2, vec![of("a")])).contains("no axis 2"));
+    assert!(message(Recipe::stack(3, &[of("a")])).contains("cannot get a new axis 3"));
     assert!(of("a").split(1, &[3, 2]).is_err() && of("a").split(7, &[]).is_err());
-    assert!(said(of("a").transpose(&[0, 0])).contains("not a permutation of the axes"));
-    assert!(said(of("a").index(&[Index::At(4)])).contains("out of bounds"));
+    assert!(message(of("a").transpose(&[0, 0])).contains("not a permutation of the axes"));
+    assert!(message(of("a").index(&[IndexPart::At(4)])).contains("out of bounds"));
 }
 
 #[test]
@@ -480,7 +485,7 @@ fn a_piece_whose_file_is_cut_off_and_an_interrupt_at_every_step_leave_nothing() 
             Ok(_) => Ok(()),
             Err(_) => Err(Error::Interrupted),
         };
-        let layout = Layout::new(&checkpoint, recipes(), TensorMemory::Own, &[], &LoadOptions::default())?;
+        let layout = LoadPlan::new(&checkpoint, recipes(), TensorMemory::Own, &[], &LoadOptions::default())?;
         layout.run(&checkpoint, Vec::new(), &AtomicU64::new(0), &interrupt)
     };
     let steps = (0..1000).take_while(|&most| matches!(run(most), Err(Error::Interrupted))).count();
@@ -499,7 +504,7 @@ fn a_piece_whose_file_is_cut_off_and_an_interrupt_at_every_step_leave_nothing() 
 fn no_byte_is_read_but_those_of_the_pieces_that_are_wanted() {
     let source = |name: &str, seed| {
         let tensors = [(name.to_owned(), numbers(DType::Float32, &[64, 8192], seed))];
-        let layout = laid_out(&tensors, None, &Options::default()).unwrap();
+        let layout = laid_out(&tensors, None, &WriteOptions::default()).unwrap();
         let mut bytes = vec![0; layout.file_bytes() as usize];
         write_to_memory(&layout, &tensors, &mut bytes, &uninterrupted).unwrap();
         Arc::new(Trial::of(&format!("{name}.safetensors"), &bytes))
@@ -507,16 +512,20 @@ fn no_byte_is_read_but_those_of_the_pieces_that_are_wanted() {
     let (a, b) = (source("a", 1), source("b", 2));
     let options = OpenOptions::default();
     let checkpoint = Checkpoint::open_sources(vec![a.clone() as Arc<dyn Source>, b.clone()], &options).unwrap();
-    let of = |number: usize| Recipe::from(checkpoint.catalog().wanted(number, None).unwrap());
+    let of = |number: usize| Recipe::from(checkpoint.catalog().tensor_request(number, None).unwrap());
     let stacked = Recipe::stack(0, &[of(0), of(1)]).unwrap();
-    let row =
-        |slice: Index| stacked.index(&[Index::Ellipsis, slice, Index::Slice { start: None, stop: None, step: 1 }]);
+    let row = |slice: IndexPart| {
+        stacked.index(&[IndexPart::Ellipsis, slice, IndexPart::Slice { start: None, stop: None, step: 1 }])
+    };
     let cases = [
         // Rows 8 to 16 of both; the last of both; every fourth; of the second alone.
-        (row(Index::Slice { start: Some(8), stop: Some(16), step: 1 }).unwrap(), [8, 8]),
-        (row(Index::At(-1)).unwrap(), [1, 1]),
-        (row(Index::Slice { start: None, stop: None, step: 4 }).unwrap(), [16, 16]),
-        (stacked.index(&[Index::At(1), Index::Slice { start: Some(3), stop: Some(5), step: 1 }]).unwrap(), [0, 2]),
+        (row(IndexPart::Slice { start: Some(8), stop: Some(16), step: 1 }).unwrap(), [8, 8]),
+        (row(IndexPart::At(-1)).unwrap(), [1, 1]),
+        (row(IndexPart::Slice { start: None, stop: None, step: 4 }).unwrap(), [16, 16]),
+        (
+            stacked.index(&[IndexPart::At(1), IndexPart::Slice { start: Some(3), stop: Some(5), step: 1 }]).unwrap(),
+            [0, 2],
+        ),
     ];
     for (recipe, rows) in cases {
         let before = [a.counts().bytes, b.counts().bytes];
@@ -529,7 +538,7 @@ fn no_byte_is_read_but_those_of_the_pieces_that_are_wanted() {
 #[test]
 fn one_of_many_pieces_that_cannot_be_read_is_named_with_its_file() {
     let tensors: Vec<_> = (0..8).map(|i| (format!("expert.{i}"), numbers(DType::Float32, &[256, 4096], i))).collect();
-    let layout = laid_out(&tensors, None, &Options::default()).unwrap();
+    let layout = laid_out(&tensors, None, &WriteOptions::default()).unwrap();
     let mut bytes = vec![0; layout.file_bytes() as usize];
     write_to_memory(&layout, &tensors, &mut bytes, &uninterrupted).unwrap();
     let whole =
@@ -539,7 +548,7 @@ fn one_of_many_pieces_that_cannot_be_read_is_named_with_its_file() {
     let source = Difficult::new(Trial::of("broken.safetensors", &bytes), difficulty);
     let checkpoint =
         Checkpoint::open_sources(vec![source.clone() as Arc<dyn Source>], &OpenOptions::default()).unwrap();
-    let of = |number: usize| Recipe::from(checkpoint.catalog().wanted(number, None).unwrap());
+    let of = |number: usize| Recipe::from(checkpoint.catalog().tensor_request(number, None).unwrap());
     let experts: Vec<Recipe> = (0..8).map(of).collect();
     source.turn(true);
     for axis in [0, 2] {

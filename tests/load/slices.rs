@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use max_weights::buffer::{Buffer, Index};
+use max_weights::buffer::{Buffer, IndexPart};
 use max_weights::checkpoint::{Checkpoint, OpenOptions};
 use max_weights::error::Result;
 use max_weights::workers::uninterrupted;
@@ -10,14 +10,14 @@ use proptest::prelude::*;
 
 use crate::source_support::Trial;
 
-const ALL: Index = Index::Slice { start: None, stop: None, step: 1 };
+const ALL: IndexPart = IndexPart::Slice { start: None, stop: None, step: 1 };
 
-fn range(start: i64, stop: i64) -> Index {
-    Index::Slice { start: Some(start), stop: Some(stop), step: 1 }
+fn range(start: i64, stop: i64) -> IndexPart {
+    IndexPart::Slice { start: Some(start), stop: Some(stop), step: 1 }
 }
 
-fn every(step: i64) -> Index {
-    Index::Slice { start: None, stop: None, step }
+fn every(step: i64) -> IndexPart {
+    IndexPart::Slice { start: None, stop: None, step }
 }
 
 /// A file of one tensor of 16-bit integers that count up.
@@ -33,7 +33,7 @@ fn open(shape: &[u64]) -> (Arc<Trial>, Checkpoint) {
 }
 
 /// The part, and how many bytes were read for it.
-fn part(shape: &[u64], expression: &[Index]) -> Result<(Buffer, usize)> {
+fn part(shape: &[u64], expression: &[IndexPart]) -> Result<(Buffer, usize)> {
     let (source, checkpoint) = open(shape);
     let before = source.counts().bytes;
     let part = checkpoint.part(0, expression)?;
@@ -53,9 +53,9 @@ fn no_more_is_read_than_lies_in_short_gaps() {
         (vec![ALL, range(512, 1024)], 128 * 1024),
         (vec![range(20, 120), range(-512, -1)], 100 * 2 * 511),
         (vec![every(-8)], 16 * row),
-        (vec![every(-8), Index::At(7)], 16 * 2),
-        (vec![Index::At(3), Index::At(5)], 2 + 63),
-        (vec![Index::At(-1), every(16_000), Index::NewAxis], 2 * 2),
+        (vec![every(-8), IndexPart::At(7)], 16 * 2),
+        (vec![IndexPart::At(3), IndexPart::At(5)], 2 + 63),
+        (vec![IndexPart::At(-1), every(16_000), IndexPart::NewAxis], 2 * 2),
         (vec![range(9, 9)], 0),
         (vec![every(-1)], 128 * row),
         (vec![ALL, every(2)], 128 * row),
@@ -87,13 +87,13 @@ fn a_slice_of_a_source_that_fails_or_was_cut_is_an_error() {
 }
 
 /// One index of an axis of any size, sensible or not.
-fn index() -> impl Strategy<Value = Index> {
+fn index() -> impl Strategy<Value = IndexPart> {
     let bound = || proptest::option::of(-12i64..12);
     prop_oneof![
-        2 => (-9i64..9).prop_map(Index::At),
-        4 => (bound(), bound(), prop_oneof![-5i64..0, 1i64..6]).prop_map(|(start, stop, step)| Index::Slice { start, stop, step }),
-        1 => Just(Index::NewAxis),
-        1 => Just(Index::Ellipsis),
+        2 => (-9i64..9).prop_map(IndexPart::At),
+        4 => (bound(), bound(), prop_oneof![-5i64..0, 1i64..6]).prop_map(|(start, stop, step)| IndexPart::Slice { start, stop, step }),
+        1 => Just(IndexPart::NewAxis),
+        1 => Just(IndexPart::Ellipsis),
     ]
 }
 

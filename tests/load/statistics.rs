@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use max_weights::cast::{CastOptions, cast_by_oracle, elements_per_group};
-use max_weights::check::{MAX_BINS, Number, Statistics, statistics};
+use max_weights::check::{ExactNumber, MAX_BINS, Statistics, statistics};
 use max_weights::checkpoint::{Checkpoint, OpenOptions};
 use max_weights::dtype::DType;
 use max_weights::error::{Error, Result};
@@ -35,7 +35,7 @@ fn counts(found: &Statistics) -> Vec<u64> {
 
 fn integers(found: &Statistics) -> (i128, i128) {
     match (found.minimum, found.maximum) {
-        (Some(Number::Integer(low)), Some(Number::Integer(high))) => (low, high),
+        (Some(ExactNumber::Integer(low)), Some(ExactNumber::Integer(high))) => (low, high),
         other => panic!("{other:?}"),
     }
 }
@@ -73,7 +73,7 @@ fn every_dtype_has_the_statistics_of_a_plain_loop_wherever_the_file_has_it() {
             for bins in [0, 12] {
                 let found = of(&checkpoint, "t", bins).unwrap();
                 naive.assert_equals(&found, bins, &format!("{dtype}, {count}"));
-                assert_eq!(matches!(found.minimum, Some(Number::Integer(_))), integers, "{dtype}");
+                assert_eq!(matches!(found.minimum, Some(ExactNumber::Integer(_))), integers, "{dtype}");
             }
         }
     }
@@ -103,11 +103,11 @@ fn known_values_have_known_statistics() {
     let found = of_f64(&[1.0, 2.0, 3.0, 4.0, f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 0.0, -0.0, 5e-324], 2);
     assert_eq!((found.count, found.finite()), (10, 7));
     assert_eq!((found.zeros, found.subnormals, found.nans, found.infinities), (2, 1, 1, 2));
-    assert_eq!((found.minimum, found.maximum), (Some(Number::Float(0.0)), Some(Number::Float(4.0))));
+    assert_eq!((found.minimum, found.maximum), (Some(ExactNumber::Float(0.0)), Some(ExactNumber::Float(4.0))));
     assert_eq!(found.mean, Some(10.0 / 7.0));
     assert!((found.deviation.unwrap() - (30.0f64 / 7.0 - 100.0 / 49.0).sqrt()).abs() < 1e-15);
     assert_eq!(counts(&found), [4, 3]);
-    assert_eq!((found.bins[0].high, found.bins[1].low), (Number::Float(2.0), Number::Float(2.0)));
+    assert_eq!((found.bins[0].high, found.bins[1].low), (ExactNumber::Float(2.0), ExactNumber::Float(2.0)));
 }
 
 #[test]
@@ -137,13 +137,13 @@ fn integers_of_64_bits_are_exact() {
     let found = of(&opened(safetensors("U64", &[3], &bytes, 0)), "t", 12).unwrap();
     assert_eq!(integers(&found), (i128::from(u64::MAX) - 2, i128::from(u64::MAX)));
     assert_eq!(counts(&found), [1, 0, 2]);
-    assert_eq!(found.bins[2].low, Number::Integer(i128::from(u64::MAX)));
+    assert_eq!(found.bins[2].low, ExactNumber::Integer(i128::from(u64::MAX)));
     let bytes: Vec<u8> = [i64::MIN, 0, i64::MAX, i64::MAX].iter().flat_map(|value| value.to_le_bytes()).collect();
     let found = of(&opened(safetensors("I64", &[4], &bytes, 0)), "t", 3).unwrap();
     assert_eq!(integers(&found), (i64::MIN.into(), i64::MAX.into()));
     assert_eq!((found.zeros, counts(&found)), (1, vec![1, 1, 2]));
     let found = of(&opened(safetensors("I64", &[3], &bytes[16..].repeat(2)[..24], 0)), "t", 3).unwrap();
-    assert_eq!((found.bins[0].low, counts(&found)), (Number::Integer(i64::MAX.into()), vec![3]));
+    assert_eq!((found.bins[0].low, counts(&found)), (ExactNumber::Integer(i64::MAX.into()), vec![3]));
 }
 
 #[test]
@@ -152,7 +152,7 @@ fn narrow_integers_have_one_bin_each() {
         let bytes: Vec<u8> = (0..24u64).flat_map(|value| value.to_le_bytes()[..step].to_vec()).collect();
         let found = of(&opened(safetensors(dtype, &[24], &bytes, 0)), "t", 5).unwrap();
         assert_eq!(counts(&found), [1; 24], "{dtype}");
-        assert!(found.bins.iter().zip(0..).all(|(bin, i)| bin.low == Number::Integer(i) && bin.high == bin.low));
+        assert!(found.bins.iter().zip(0..).all(|(bin, i)| bin.low == ExactNumber::Integer(i) && bin.high == bin.low));
         let wider = [bytes, 24u64.to_le_bytes()[..step].to_vec()].concat();
         let found = of(&opened(safetensors(dtype, &[25], &wider, 0)), "t", 5).unwrap();
         assert_eq!(counts(&found), [5; 5], "{dtype}");
@@ -196,7 +196,7 @@ fn a_constant_has_one_bin_and_no_deviation() {
     {
         let found = of(&opened(safetensors(dtype, &[99_999], &bytes.repeat(99_999), 0)), "t", 12).unwrap();
         assert_eq!((counts(&found), found.deviation), (vec![99_999], Some(0.0)));
-        assert_eq!(found.mean, found.minimum.map(Number::to_f64));
+        assert_eq!(found.mean, found.minimum.map(ExactNumber::to_f64));
     }
 }
 
@@ -217,11 +217,11 @@ fn of_elements_that_overlap_the_first_million_is_counted() {
     let windows = Torch { shape: &[2049, 1024, 1025], strides: &[1, 1, 1], ..Torch::floats(&values) };
     let found = of(&opened(windows.file()), "t", 2).unwrap();
     assert_eq!(found.count, 1023 * 1025, "of the first dimension one, of the second as many as fit");
-    assert_eq!((found.minimum, found.maximum), (Some(Number::Float(0.0)), Some(Number::Float(2046.0))));
+    assert_eq!((found.minimum, found.maximum), (Some(ExactNumber::Float(0.0)), Some(ExactNumber::Float(2046.0))));
     // Fewer than a million, all of them.
     let windows = Torch { shape: &[1000, 7], strides: &[2, 1], ..Torch::floats(&values) };
     let found = of(&opened(windows.file()), "t", 0).unwrap();
-    assert_eq!((found.count, found.maximum), (7000, Some(Number::Float(2004.0))));
+    assert_eq!((found.count, found.maximum), (7000, Some(ExactNumber::Float(2004.0))));
 }
 
 #[test]
@@ -281,8 +281,8 @@ fn a_file_that_is_truncated_meanwhile_is_an_error_that_names_the_tensor() {
         // In the middle of the work, or before it.
         let cut = || file.set_len(1 << 19).map_err(|error| Error::Argument(error.to_string()));
         for begun in [true, false] {
-            let asked = || if begun { cut() } else { Ok(()) };
-            let failed = statistics(&checkpoint, 1, 3, &AtomicU64::new(0), &asked);
+            let requested = || if begun { cut() } else { Ok(()) };
+            let failed = statistics(&checkpoint, 1, 3, &AtomicU64::new(0), &requested);
             if begun && failed.is_ok() {
                 cut().unwrap(); // it was done before it was asked
                 continue;

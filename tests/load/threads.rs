@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Barrier, Mutex};
 use std::thread;
 
-use max_weights::buffer::{Buffer, Index, dequantize};
+use max_weights::buffer::{Buffer, IndexPart, dequantize};
 use max_weights::cast::{CastOptions, cast_by_oracle};
 use max_weights::checkpoint::{Backend, Checkpoint, OpenOptions};
 use max_weights::dtype::DType;
@@ -93,7 +93,7 @@ fn check(buffer: &Buffer, (bytes, narrow, blocks): &Expected) {
     assert!(buffer.copy(&uninterrupted).unwrap().bytes() == Some(bytes), "copied");
     assert!(buffer.astype(DType::BFloat16, false, &uninterrupted).unwrap().bytes() == Some(narrow), "cast");
     let backwards =
-        buffer.index(&[Index::Slice { start: None, stop: None, step: -1 }]).unwrap().copy(&uninterrupted).unwrap();
+        buffer.index(&[IndexPart::Slice { start: None, stop: None, step: -1 }]).unwrap().copy(&uninterrupted).unwrap();
     let turned = backwards.bytes().unwrap().chunks(2).rev().flatten();
     assert!(turned.eq(bytes), "backwards");
     if let Some(values) = blocks {

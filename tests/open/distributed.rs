@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::Path;
 
-use max_weights::buffer::Index;
+use max_weights::buffer::IndexPart;
 use max_weights::checkpoint::{Checkpoint, OpenOptions, check_items};
 use max_weights::error::{Error, Result};
 
@@ -44,7 +44,7 @@ fn pieces_are_put_together_and_a_part_is_read_of_its_piece_alone() {
     fs::remove_file(path.join("__1_0.distcp")).unwrap();
     let checkpoint = open(&path, false).unwrap();
     assert_eq!(checkpoint.catalog().findings()[0].rule.id, "distributed.missing-file");
-    let rows = Index::Slice { start: Some(0), stop: Some(2), step: 1 };
+    let rows = IndexPart::Slice { start: Some(0), stop: Some(2), step: 1 };
     let part = checkpoint.part(0, &[rows]).unwrap();
     assert_eq!(part.shape(), [2, 2]);
     assert!(matches!(values(&checkpoint, "w"), Err(Error::MissingFile { .. })));
@@ -90,7 +90,7 @@ fn columns_boxes_scalars_and_empty_chunks() {
     assert_eq!(values(&checkpoint, "boxes").unwrap(), [0., 1., 2., 3.]);
     assert_eq!(values(&checkpoint, "scalar").unwrap(), [7.]);
     assert_eq!(values(&checkpoint, "empty").unwrap(), [0.; 0]);
-    let column = [Index::Slice { start: None, stop: None, step: 1 }, Index::At(2)];
+    let column = [IndexPart::Slice { start: None, stop: None, step: 1 }, IndexPart::At(2)];
     let part = checkpoint.part(0, &column).unwrap();
     assert_eq!(part.bytes().unwrap(), [2_f32, 5., 8.].map(f32::to_le_bytes).concat());
 }

@@ -51,10 +51,10 @@ fn values(path: &Path) -> Result<Vec<f32>> {
 
 #[test]
 fn items_are_what_their_frames_unpack_to() {
-    let left_out = [&b"\x53\x2a\x4d\x18\x03\0\0\0"[..], b"abc"].concat();
+    let excluded = [&b"\x53\x2a\x4d\x18\x03\0\0\0"[..], b"abc"].concat();
     let in_two = |bytes: &[u8]| {
         let (first, second) = bytes.split_at(bytes.len() / 3);
-        [left_out.clone(), stored(first), left_out.clone(), stored(second), left_out.clone()].concat()
+        [excluded.clone(), stored(first), excluded.clone(), stored(second), excluded.clone()].concat()
     };
     for folder in [packed(stored), packed(in_two)] {
         let (_kept, path) = folder.write();

@@ -8,10 +8,10 @@ use crate::legacy_files::{self, Saved};
 use crate::zip_files::{self, FLAGS, OFFSET, SIZE, Zip, plain_parts};
 use max_weights::checkpoint::{Checkpoint, OpenOptions, check};
 use max_weights::error::{Diagnostic, Policy};
-use max_weights::format::Options;
+use max_weights::format::HeaderOptions;
 
 fn with(policy: Policy) -> OpenOptions {
-    OpenOptions::default().format(Options { policy, ..Options::default() })
+    OpenOptions::default().format(HeaderOptions { policy, ..HeaderOptions::default() })
 }
 
 fn found(path: &Path) -> Vec<Diagnostic> {

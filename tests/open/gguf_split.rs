@@ -6,13 +6,13 @@ use crate::gguf_files::{I32, Made, STRING, U8, U16, U32};
 use max_weights::error::Diagnostic;
 use max_weights::format::gguf::split::{Shard, check_set};
 use max_weights::format::gguf::{self, Gguf, SplitInfo};
-use max_weights::format::{Options, Parse, Progress};
+use max_weights::format::{HeaderOptions, Parse, ParseProgress};
 use max_weights::tensor::TensorTable;
 
 fn read(made: &Made) -> Result<Gguf, Diagnostic> {
-    match gguf::Parser::new(made.bytes.clone(), made.len(), &Options::default()).advance() {
-        Ok(Progress::Done(gguf)) => Ok(gguf),
-        Ok(Progress::Need(_)) => panic!("the file is complete"),
+    match gguf::GgufParser::new(made.bytes.clone(), made.len(), &HeaderOptions::default()).advance() {
+        Ok(ParseProgress::Done(gguf)) => Ok(gguf),
+        Ok(ParseProgress::Need(_)) => panic!("the file is complete"),
         Err(error) => Err(error.diagnostic().expect("a fault").clone()),
     }
 }

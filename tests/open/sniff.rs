@@ -3,9 +3,9 @@
 #![allow(clippy::result_large_err)] // a fault is compared here, not passed up
 
 use max_weights::error::Diagnostic;
-use max_weights::format::{Kind, sniff};
+use max_weights::format::{FormatKind, sniff};
 
-fn kind(file: &[u8]) -> Result<Kind, Diagnostic> {
+fn kind(file: &[u8]) -> Result<FormatKind, Diagnostic> {
     sniff(file, file.len() as u64).map_err(|error| error.diagnostic().expect("a fault").clone())
 }
 
@@ -23,22 +23,22 @@ fn safetensors(length: u64, header: &str) -> Vec<u8> {
 
 #[test]
 fn safetensors_by_its_brace() {
-    assert_eq!(kind(&safetensors(2, "{}")), Ok(Kind::Safetensors));
-    assert_eq!(kind(&safetensors(4, " \n{}")), Ok(Kind::Safetensors));
+    assert_eq!(kind(&safetensors(2, "{}")), Ok(FormatKind::Safetensors));
+    assert_eq!(kind(&safetensors(4, " \n{}")), Ok(FormatKind::Safetensors));
 }
 
 #[test]
 fn safetensors_that_lie_or_end_early_are_left_to_their_parser() {
-    assert_eq!(kind(&safetensors(u64::MAX, "{}")), Ok(Kind::Safetensors));
-    assert_eq!(kind(&safetensors(5000, "{\"a\":")), Ok(Kind::Safetensors));
-    assert_eq!(kind(&safetensors(5000, "")), Ok(Kind::Safetensors));
+    assert_eq!(kind(&safetensors(u64::MAX, "{}")), Ok(FormatKind::Safetensors));
+    assert_eq!(kind(&safetensors(5000, "{\"a\":")), Ok(FormatKind::Safetensors));
+    assert_eq!(kind(&safetensors(5000, "")), Ok(FormatKind::Safetensors));
 }
 
 #[test]
 fn safetensors_whose_length_spells_another_magic() {
     for magic in [b"PK\x03\x04", b"GGUF", b"{\"a\""] {
         let file = [&magic[..], &[0; 4], b"{\"a\":{}}"].concat();
-        assert_eq!(kind(&file), Ok(Kind::Safetensors));
+        assert_eq!(kind(&file), Ok(FormatKind::Safetensors));
     }
 }
 
@@ -58,32 +58,32 @@ fn text_is_no_checkpoint_wherever_its_braces_are() {
     let wide: Vec<u8> = "\u{feff}abc{\"a\"}".encode_utf16().flat_map(u16::to_le_bytes).collect();
     refused(&wide, "format.unknown");
     // What is damaged by one byte is still what it is.
-    assert_eq!(kind(&safetensors((1 << 62) + 60, "{\"a\":{}}")), Ok(Kind::Safetensors));
-    assert_eq!(kind(b"GGUF"), Ok(Kind::Gguf));
+    assert_eq!(kind(&safetensors((1 << 62) + 60, "{\"a\":{}}")), Ok(FormatKind::Safetensors));
+    assert_eq!(kind(b"GGUF"), Ok(FormatKind::Gguf));
 }
 
 #[test]
 fn gguf_of_both_byte_orders() {
-    assert_eq!(kind(b"GGUF\x03\0\0\0{\0\0\0\0\0\0\0"), Ok(Kind::Gguf));
-    assert_eq!(kind(b"GGUF\0\0\0\x03\0\0\0\0\0\0\0{"), Ok(Kind::Gguf));
+    assert_eq!(kind(b"GGUF\x03\0\0\0{\0\0\0\0\0\0\0"), Ok(FormatKind::Gguf));
+    assert_eq!(kind(b"GGUF\0\0\0\x03\0\0\0\0\0\0\0{"), Ok(FormatKind::Gguf));
 }
 
 #[test]
 fn torch_zip() {
-    assert_eq!(kind(b"PK\x03\x04\0\0\x08\x08\0\0\0\0archive/data.pkl"), Ok(Kind::TorchZip));
+    assert_eq!(kind(b"PK\x03\x04\0\0\x08\x08\0\0\0\0archive/data.pkl"), Ok(FormatKind::TorchZip));
 }
 
 #[test]
 fn torch_legacy_in_every_protocol() {
     let integer = b"\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.";
     for protocol in 2..=3 {
-        assert_eq!(kind(&[&[0x80, protocol], &integer[..]].concat()), Ok(Kind::TorchLegacy));
+        assert_eq!(kind(&[&[0x80, protocol], &integer[..]].concat()), Ok(FormatKind::TorchLegacy));
     }
     for protocol in 4..=5 {
         let framed = [&[0x80, protocol], &b"\x95\x0d\0\0\0\0\0\0\0"[..], integer].concat();
-        assert_eq!(kind(&framed), Ok(Kind::TorchLegacy));
+        assert_eq!(kind(&framed), Ok(FormatKind::TorchLegacy));
     }
-    assert_eq!(kind(b"L119547037146038801333356L\n."), Ok(Kind::TorchLegacy));
+    assert_eq!(kind(b"L119547037146038801333356L\n."), Ok(FormatKind::TorchLegacy));
 }
 
 #[test]
@@ -91,7 +91,7 @@ fn torch_tar() {
     let mut file = [0; 512];
     file[..8].copy_from_slice(b"sys_info");
     file[257..265].copy_from_slice(b"ustar  \0");
-    assert_eq!(kind(&file), Ok(Kind::TorchTar));
+    assert_eq!(kind(&file), Ok(FormatKind::TorchTar));
 }
 
 #[test]

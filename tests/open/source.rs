@@ -10,8 +10,8 @@ use crate::source_support::{Counts, Trial};
 use crate::zip_files::{self, Zip};
 use max_weights::checkpoint::{Checkpoint, OpenOptions};
 use max_weights::error::{Error, Result};
-use max_weights::format::{Limits, Options, drive, index};
-use max_weights::source::{InMemory, LocalFile, Part, Source};
+use max_weights::format::{HeaderLimits, HeaderOptions, drive, index};
+use max_weights::source::{InMemory, LocalFile, ReadRange, Source};
 use max_weights::workers::uninterrupted;
 use proptest::prelude::*;
 
@@ -107,8 +107,8 @@ fn what_is_needed_at_the_same_time_is_one_batch() {
     for (name, bytes, batches, parts) in files() {
         let source = Arc::new(Trial::of(name, &bytes));
         let checkpoint = open(&source).unwrap_or_else(|error| panic!("{name}: {error}"));
-        let Counts { batches: asked, parts: of, .. } = source.counts();
-        assert_eq!((asked, of), (batches, parts), "{name}");
+        let Counts { batches: requested, parts: of, .. } = source.counts();
+        assert_eq!((requested, of), (batches, parts), "{name}");
         assert!(name == "b.pt" || !checkpoint.catalog().table().is_empty(), "{name}");
         assert!(checkpoint.catalog().findings().is_empty(), "{:?}", checkpoint.catalog().findings());
     }
@@ -156,15 +156,16 @@ fn a_file_that_ends_early_is_refused_with_the_path_wherever_it_ends() {
 #[test]
 fn an_index_is_one_batch_and_one_that_is_too_long_is_not_asked_for() {
     let json = br#"{"weight_map": {"a": "x.safetensors", "b": "x.safetensors"}}"#;
-    let options = Options::default();
+    let options = HeaderOptions::default();
     let source = Trial::of("model.safetensors.index.json", json);
-    let index = drive(index::Parser::new(source.len(), &options), &source, &uninterrupted).expect("an index");
+    let index = drive(index::IndexParser::new(source.len(), &options), &source, &uninterrupted).expect("an index");
     assert_eq!((index.len(), source.counts().batches), (2, 1));
     let broken = Trial::of("model.safetensors.index.json", json).fails_at(0);
-    let error = drive(index::Parser::new(broken.len(), &options), &broken, &uninterrupted).expect_err("a part failed");
+    let error =
+        drive(index::IndexParser::new(broken.len(), &options), &broken, &uninterrupted).expect_err("a part failed");
     assert!(error.to_string().contains("model.safetensors.index.json"), "{error}");
-    let options = Options { limits: Limits { header_bytes: 20, ..Limits::default() }, ..options };
-    let error = drive(index::Parser::new(source.len(), &options), &source, &uninterrupted).expect_err("too long");
+    let options = HeaderOptions { limits: HeaderLimits { header_bytes: 20, ..HeaderLimits::default() }, ..options };
+    let error = drive(index::IndexParser::new(source.len(), &options), &source, &uninterrupted).expect_err("too long");
     assert_eq!(error.diagnostic().map(|fault| fault.rule.id), Some("index.too-long"));
     assert_eq!(source.counts().batches, 1);
 }
@@ -217,14 +218,14 @@ proptest! {
             parts.sort_unstable();
         }
         let mut filled: Vec<(usize, Vec<u8>)> = parts.iter().map(|(offset, len)| (*offset, vec![0; *len])).collect();
-        let mut batch: Vec<Part<'_>> =
-            filled.iter_mut().map(|(offset, bytes)| Part { offset: *offset as u64, bytes }).collect();
+        let mut batch: Vec<ReadRange<'_>> =
+            filled.iter_mut().map(|(offset, bytes)| ReadRange { offset: *offset as u64, bytes }).collect();
         file.read(&mut batch, &uninterrupted).unwrap();
         for (offset, filled) in filled {
             prop_assert!(filled == bytes[offset..offset + filled.len()]);
         }
         let mut beyond = [0; 10];
-        let error = file.read(&mut [Part { offset: 399_995, bytes: &mut beyond }], &uninterrupted).unwrap_err();
+        let error = file.read(&mut [ReadRange { offset: 399_995, bytes: &mut beyond }], &uninterrupted).unwrap_err();
         prop_assert!(matches!(error, Error::FileChanged(_)));
     }
 }
@@ -266,7 +267,7 @@ fn a_file_that_is_not_held_open_is_read_ahead_and_forgotten_too() {
         if file.is_cached(0, len) != Some(false) {
             return; // a filesystem in memory, which forgets nothing
         }
-        file.read_ahead(0, len);
+        file.readahead(0, len);
         let begun = std::time::Instant::now();
         while file.is_cached(0, len) != Some(true) {
             assert!(begun.elapsed() < Duration::from_secs(30), "nothing comes; mapped: {is_mapped}");

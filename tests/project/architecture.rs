@@ -40,7 +40,7 @@ const CHECK_LAYERS: [&[&str]; 12] = [
     &["baseline", "merge", "settings_file"],
 ];
 /// The files that may contain `unsafe`, each of which opts in separately.
-const UNSAFE_ROOMS: [&str; 12] = [
+const UNSAFE_MODULES: [&str; 12] = [
     "crates/kernels/src/simd/",
     "crates/kernels/src/cast/lanes",
     "crates/kernels/src/cast/x86",
@@ -74,7 +74,7 @@ pub(crate) fn code_of(text: &str) -> String {
         .fold(String::new(), |code, line| code + line + "\n")
 }
 
-fn relative(path: &Path) -> String {
+pub(crate) fn relative(path: &Path) -> String {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     path.strip_prefix(root).expect("inside").to_string_lossy().replace('\\', "/")
 }
@@ -131,7 +131,7 @@ fn unsafe_stays_in_its_rooms() {
         let name = relative(&path);
         let text = fs::read_to_string(&path).expect("a source file");
         if text.contains("allow(unsafe_code)") {
-            assert!(UNSAFE_ROOMS.iter().any(|room| name.starts_with(room)), "{name} allows unsafe code");
+            assert!(UNSAFE_MODULES.iter().any(|buffer| name.starts_with(buffer)), "{name} allows unsafe code");
         }
     }
     let manifest = fs::read_to_string(root.join("Cargo.toml")).expect("the manifest");

@@ -6,3 +6,4 @@ mod error_sentences;
 mod limits;
 mod rules;
 mod rules_raised;
+mod type_names;

@@ -6,11 +6,11 @@ use std::path::PathBuf;
 
 use max_weights::budget::Short;
 use max_weights::cast::{BlockScaled, CastOptions, cast, scale_block_rows};
-use max_weights::checkpoint::{Checkpoint, ConversionRule, OpenOptions, Step};
+use max_weights::checkpoint::{Checkpoint, ConversionRule, ConversionStep, OpenOptions};
 use max_weights::dtype::DType;
 use max_weights::error::{Error, Policy, Result};
 use max_weights::format::index::{MAX_SHARDS, parse};
-use max_weights::format::{Limits, Options};
+use max_weights::format::{HeaderLimits, HeaderOptions};
 use max_weights::names::Template;
 use max_weights::quant::{Encoding, dequantize, quantize};
 use max_weights::tensor::Span;
@@ -31,13 +31,13 @@ fn file(folder: &tempfile::TempDir, name: &str, content: impl AsRef<[u8]>) -> Pa
     path
 }
 
-fn open(paths: &[PathBuf], policy: Policy, limits: Limits) -> Result<Checkpoint> {
-    let format = Options { policy, limits, ..Options::default() };
+fn open(paths: &[PathBuf], policy: Policy, limits: HeaderLimits) -> Result<Checkpoint> {
+    let format = HeaderOptions { policy, limits, ..HeaderOptions::default() };
     Checkpoint::open(paths, &OpenOptions::default().format(format))
 }
 
 fn strictly(paths: &[PathBuf]) -> Result<Checkpoint> {
-    open(paths, Policy::Strict, Limits::default())
+    open(paths, Policy::Strict, HeaderLimits::default())
 }
 
 #[track_caller]
@@ -87,12 +87,18 @@ fn an_index_that_cannot_be_read() {
     let folder = folder();
     let opened =
         |text: &[u8], limits| open(&[file(&folder, "model.safetensors.index.json", text)], Policy::Strict, limits);
-    refused(opened(b"{\"weight_map\": {\"\xff\": 1}}", Limits::default()), "index.utf8");
-    refused(opened(br#"{"metadata": {}, "metadata": {}, "weight_map": {}}"#, Limits::default()), "index.metadata");
-    refused(opened(br#"{"weight_map": {}}"#, Limits { header_bytes: 9, ..Limits::default() }), "index.too-long");
+    refused(opened(b"{\"weight_map\": {\"\xff\": 1}}", HeaderLimits::default()), "index.utf8");
+    refused(
+        opened(br#"{"metadata": {}, "metadata": {}, "weight_map": {}}"#, HeaderLimits::default()),
+        "index.metadata",
+    );
+    refused(
+        opened(br#"{"weight_map": {}}"#, HeaderLimits { header_bytes: 9, ..HeaderLimits::default() }),
+        "index.too-long",
+    );
     let shards: Vec<String> = (0..=MAX_SHARDS).map(|i| format!("\"t{i}\":\"{i}\"")).collect();
     let index = format!("{{\"weight_map\":{{{}}}}}", shards.join(","));
-    refused(parse(index.as_bytes(), &Options::default()), "index.shards");
+    refused(parse(index.as_bytes(), &HeaderOptions::default()), "index.shards");
 }
 
 #[test]
@@ -109,7 +115,8 @@ fn weights_that_are_not_what_a_rule_needs() {
     let folder = folder();
     let opened = strictly(&[file(&folder, "a.safetensors", one_tensor("e.1.w"))]).expect("opened");
     let template = |text| Template::parse(text).expect("a template");
-    let rule = ConversionRule::new(vec![template("e.#.w")], vec![template("e")], vec![Step::Stack(0)]).expect("a rule");
+    let rule = ConversionRule::new(vec![template("e.#.w")], vec![template("e")], vec![ConversionStep::Stack(0)])
+        .expect("a rule");
     let converted = opened.catalog().converted(vec![rule]);
     assert!(converted.as_ref().is_err_and(|error| error.to_string().contains("'e.0.w', which belongs to it")));
     refused(converted, "names.conversion");
@@ -122,11 +129,12 @@ fn findings_beyond_the_limit_of_a_legacy_file_are_counted() {
     let mut bytes = legacy_files::Made::new(&saved, &["0"]).bytes;
     bytes.push(0);
     let path = file(&folder, "a.pt", bytes);
-    for (findings, said) in [(0, "1 more of this kind"), (1, "")] {
-        let opened = open(std::slice::from_ref(&path), Policy::Lenient, Limits { findings, ..Limits::default() });
+    for (findings, message) in [(0, "1 more of this kind"), (1, "")] {
+        let opened =
+            open(std::slice::from_ref(&path), Policy::Lenient, HeaderLimits { findings, ..HeaderLimits::default() });
         let opened = opened.expect("opened");
         let [fault] = opened.catalog().findings() else { panic!("one finding") };
-        assert!(fault.rule.id == "torch-legacy.trailing-data" && fault.message.ends_with(said), "{fault}");
+        assert!(fault.rule.id == "torch-legacy.trailing-data" && fault.message.ends_with(message), "{fault}");
     }
 }
 

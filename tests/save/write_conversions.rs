@@ -11,7 +11,8 @@ use max_weights::dtype::DType;
 use max_weights::memory::Storage;
 use max_weights::quant::Encoding;
 use max_weights::write::{
-    Declared, Destination, Item, Layout, MetadataValue, Options, Output, Stored, Writer, convert, declare, save,
+    ConvertItem, DeclaredTensor, FileLayout, MetadataValue, SaveDestination, SaveTarget, StoredElements,
+    TensorFileWriter, WriteOptions, convert, declare, save,
 };
 use max_weights::{Error, open, uninterrupted};
 use proptest::prelude::*;
@@ -58,16 +59,16 @@ fn any_case() -> impl Strategy<Value = Case> {
     })
 }
 
-fn output(path: PathBuf, is_gguf: bool, most: Option<u64>) -> Output {
-    let options = Options { sync: false, ..Options::default() };
+fn output(path: PathBuf, is_gguf: bool, most: Option<u64>) -> SaveTarget {
+    let options = WriteOptions { sync: false, ..WriteOptions::default() };
     match (is_gguf, most) {
         (true, most) => {
             let metadata = vec![("general.architecture".to_owned(), MetadataValue::String(b"llama".to_vec()))];
-            Output::Gguf { path, metadata, most, sync: false }
+            SaveTarget::Gguf { path, metadata, most, sync: false }
         }
-        (false, None) => Output::Safetensors { path, metadata: None, options },
+        (false, None) => SaveTarget::Safetensors { path, metadata: None, options },
         (false, Some(most)) => {
-            Output::Sharded { folder: path, stem: "model".to_owned(), most, metadata: None, options }
+            SaveTarget::Sharded { folder: path, stem: "model".to_owned(), most, metadata: None, options }
         }
     }
 }
@@ -92,15 +93,15 @@ proptest! {
             let name = format!("layers.{number}.weight");
             let shape = vec![rows as u64, 64];
             let (stored, bytes) = match to {
-                To::Same => (Stored::Plain(dtype), plain),
-                To::Plain(to) => (Stored::Plain(to), plain.astype(to, false, &uninterrupted).unwrap()),
+                To::Same => (StoredElements::Plain(dtype), plain),
+                To::Plain(to) => (StoredElements::Plain(to), plain.astype(to, false, &uninterrupted).unwrap()),
                 To::Packed(encoding) => {
                     let floats = plain.astype(DType::Float32, false, &uninterrupted).unwrap();
-                    (Stored::Packed(encoding), quantize(&floats, encoding, &uninterrupted).unwrap())
+                    (StoredElements::Packed(encoding), quantize(&floats, encoding, &uninterrupted).unwrap())
                 }
             };
             expected.push((name.clone(), bytes));
-            given.push((Declared { name, stored, shape }, tensor));
+            given.push((DeclaredTensor { name, stored, shape }, tensor));
         }
         let path = folder.path().join(if is_gguf { "model.gguf" } else { "model.safetensors" });
         let done = AtomicU64::new(0);
@@ -124,7 +125,8 @@ fn lenient() -> max_weights::OpenOptions {
 fn memory_that_has_the_bytes_of_blocks_is_written_as_it_is() {
     let folder = tempfile::tempdir().unwrap();
     let blocks = quantize(&values(&[3, 64], 1), Encoding::Q8_0, &uninterrupted).unwrap();
-    let tensor = Declared { name: "w".to_owned(), stored: Stored::Packed(Encoding::Q8_0), shape: vec![3, 64] };
+    let tensor =
+        DeclaredTensor { name: "w".to_owned(), stored: StoredElements::Packed(Encoding::Q8_0), shape: vec![3, 64] };
     let path = folder.path().join("model.gguf");
     let output = output(path.clone(), true, None);
     save(&[(tensor, blocks.clone())], &output, true, &AtomicU64::new(0), &uninterrupted).unwrap();
@@ -143,14 +145,14 @@ fn what_cannot_become_what_is_declared_is_refused_before_a_file_is_begun() {
     fs::write(&path, b"what was there").unwrap();
     let complex = Buffer::zeros(DType::Complex64, &[2]).unwrap();
     let good = Buffer::zeros(DType::Float32, &[2]).unwrap();
-    let to_float = Declared { stored: Stored::Plain(DType::Float32), ..declare("bad", &complex) };
-    let longer = Declared { shape: vec![3], ..declare("bad", &good) };
-    for (bad, buffer, said) in [(to_float, &complex, "complex64"), (longer, &good, "[3]")] {
+    let to_float = DeclaredTensor { stored: StoredElements::Plain(DType::Float32), ..declare("bad", &complex) };
+    let longer = DeclaredTensor { shape: vec![3], ..declare("bad", &good) };
+    for (bad, buffer, message) in [(to_float, &complex, "complex64"), (longer, &good, "[3]")] {
         let tensors = [(declare("good", &good), good.clone()), (bad, buffer.clone())];
         let output = output(path.clone(), false, None);
         let failed = save(&tensors, &output, false, &AtomicU64::new(0), &uninterrupted).expect_err("refused");
         assert!(matches!(failed, Error::Argument(_) | Error::Unsupported(_)), "{failed:?}");
-        assert!(failed.to_string().contains("'bad'") && failed.to_string().contains(said), "{failed}");
+        assert!(failed.to_string().contains("'bad'") && failed.to_string().contains(message), "{failed}");
     }
     assert_eq!(fs::read(&path).unwrap(), b"what was there");
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing temporary is left");
@@ -177,7 +179,7 @@ fn a_disk_that_changes_a_byte_is_found_by_every_save_that_reads_back() {
     let done = || AtomicU64::new(0);
     save(&given, &output(source.clone(), false, None), false, &done(), &uninterrupted).unwrap();
     let checkpoint = open(&source).unwrap();
-    let items = [Item { number: 0, region: None, tensor: given[0].0.clone() }];
+    let items = [ConvertItem { number: 0, region: None, tensor: given[0].0.clone() }];
     for (is_gguf, most) in [(false, None), (false, Some(1 << 20)), (true, None), (true, Some(1 << 20))] {
         for converted in [false, true] {
             let folder = tempfile::tempdir().unwrap();
@@ -211,8 +213,9 @@ fn a_writer_that_reads_back_finds_a_changed_byte_and_leaves_what_was_there() {
     let path = folder.path().join("model.safetensors");
     let tensor = values(&[8, 64], 1);
     fs::write(&path, b"what was there").unwrap();
-    let layout = Layout::safetensors([declare("w", &tensor)], None, &Options::default()).unwrap();
-    let writer = Writer::create(&path, layout, false, &Destination::default(), &uninterrupted).unwrap().verified();
+    let layout = FileLayout::safetensors([declare("w", &tensor)], None, &WriteOptions::default()).unwrap();
+    let writer =
+        TensorFileWriter::create(&path, layout, false, &SaveDestination::default(), &uninterrupted).unwrap().verified();
     writer.write_tensor("w", &tensor, &uninterrupted).unwrap();
     spoil(folder.path());
     let failed = writer.finish(&uninterrupted).expect_err("it was changed").to_string();

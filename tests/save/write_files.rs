@@ -3,10 +3,10 @@
 use std::fs::{self, File};
 use std::path::Path;
 
-use max_weights::write::Replacement;
+use max_weights::write::PendingFile;
 
-fn written(target: &Path, bytes: &[u8]) -> Replacement {
-    let file = Replacement::create(target, bytes.len() as u64, true).expect("begun");
+fn written(target: &Path, bytes: &[u8]) -> PendingFile {
+    let file = PendingFile::create(target, bytes.len() as u64, true).expect("begun");
     file.write_at(0, bytes).expect("written");
     file
 }
@@ -108,7 +108,7 @@ fn a_link_is_replaced_and_what_it_led_to_stays() {
 fn directories_devices_and_missing_folders_are_refused_before_anything_is_written() {
     let folder = tempfile::tempdir().unwrap();
     let refused = |target: std::path::PathBuf, what: &str| {
-        let error = Replacement::create(&target, 1, true).map(drop).expect_err("refused");
+        let error = PendingFile::create(&target, 1, true).map(drop).expect_err("refused");
         let max_weights::Error::Io { path, .. } = &error else { panic!("{error}") };
         assert_eq!(*path, target);
         assert!(error.to_string().contains(what), "{error}");
@@ -126,7 +126,7 @@ fn a_disk_without_room_is_found_before_the_work() {
     let folder = tempfile::tempdir().unwrap();
     let target = folder.path().join("model.safetensors");
     fs::write(&target, b"old").unwrap();
-    let error = Replacement::create(&target, 1 << 60, true).map(drop).expect_err("no disk has so much");
+    let error = PendingFile::create(&target, 1 << 60, true).map(drop).expect_err("no disk has so much");
     assert!(error.to_string().contains("1152921504606846976 bytes"), "{error}");
     assert_eq!((fs::read(&target).unwrap(), names(folder.path()).len()), (b"old".to_vec(), 1));
 }
@@ -144,7 +144,7 @@ fn long_names_are_written_too() {
 fn several_take_their_places_together() {
     let folder = tempfile::tempdir().unwrap();
     let files = ["a", "b", "c"].map(|name| written(&folder.path().join(name), name.as_bytes()));
-    Replacement::commit_all(files.into()).unwrap();
+    PendingFile::commit_all(files.into()).unwrap();
     assert_eq!(names(folder.path()), ["a", "b", "c"]);
     assert_eq!(fs::read(folder.path().join("b")).unwrap(), b"b");
 }

@@ -5,7 +5,8 @@ use std::path::Path;
 
 use max_weights::dtype::DType;
 use max_weights::write::{
-    Change, Declared, Destination, Edited, Layout, MetadataValue, Stored, Writer, edit_metadata, gguf_metadata,
+    DeclaredTensor, Edited, FileLayout, KeyChange, MetadataValue, SaveDestination, StoredElements, TensorFileWriter,
+    edit_metadata, gguf_metadata,
 };
 use max_weights::{Encoding, open, uninterrupted};
 
@@ -15,7 +16,7 @@ fn written(path: &Path, header: &str, bytes: u8) {
     fs::write(path, [&(header.len() as u64).to_le_bytes()[..], header.as_bytes(), &data].concat()).unwrap();
 }
 
-fn set(key: &str, value: &str) -> Vec<Change> {
+fn set(key: &str, value: &str) -> Vec<KeyChange> {
     vec![(key.to_owned(), Some(MetadataValue::String(value.into())))]
 }
 
@@ -56,24 +57,24 @@ fn a_gguf_file_that_is_stored_anew_does_not_say_what_the_old_one_was() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.gguf");
     let metadata = [("general.file_type".to_owned(), MetadataValue::U32(15))];
-    let tensor = Declared { name: "w".into(), stored: Stored::Plain(DType::Float32), shape: vec![1] };
-    let writer = Writer::create(
+    let tensor = DeclaredTensor { name: "w".into(), stored: StoredElements::Plain(DType::Float32), shape: vec![1] };
+    let writer = TensorFileWriter::create(
         &path,
-        Layout::gguf(vec![tensor], &metadata).unwrap(),
+        FileLayout::gguf(vec![tensor], &metadata).unwrap(),
         false,
-        &Destination::default(),
+        &SaveDestination::default(),
         &uninterrupted,
     )
     .unwrap();
     writer.write("w", 0, &[0; 4]).unwrap();
     writer.finish(&uninterrupted).unwrap();
     let file = open(&path).unwrap();
-    let said = |matrices| {
+    let message = |matrices| {
         let found = gguf_metadata(file.catalog(), matrices, Vec::new());
         found.into_iter().find(|(key, _)| key == "general.file_type").map(|(_, value)| value)
     };
-    assert_eq!(said(None), Some(MetadataValue::U32(15)));
-    assert_eq!(said(Some(Stored::Plain(DType::BFloat16))), Some(MetadataValue::U32(32)));
-    assert_eq!(said(Some(Stored::Packed(Encoding::Q8_0))), Some(MetadataValue::U32(7)));
-    assert_eq!(said(Some(Stored::Plain(DType::Float64))), None);
+    assert_eq!(message(None), Some(MetadataValue::U32(15)));
+    assert_eq!(message(Some(StoredElements::Plain(DType::BFloat16))), Some(MetadataValue::U32(32)));
+    assert_eq!(message(Some(StoredElements::Packed(Encoding::Q8_0))), Some(MetadataValue::U32(7)));
+    assert_eq!(message(Some(StoredElements::Plain(DType::Float64))), None);
 }

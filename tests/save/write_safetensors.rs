@@ -9,7 +9,8 @@ use max_weights::buffer::Buffer;
 use max_weights::dtype::DType;
 use max_weights::memory::Storage;
 use max_weights::write::{
-    Declared, Destination, Layout, Options, Output, Stored, Writer, declare, laid_out, save, write_to_memory,
+    DeclaredTensor, FileLayout, SaveDestination, SaveTarget, StoredElements, TensorFileWriter, WriteOptions, declare,
+    laid_out, save, write_to_memory,
 };
 use max_weights::{open, uninterrupted};
 use proptest::prelude::*;
@@ -20,11 +21,16 @@ fn tensor(dtype: DType, shape: &[i64], seed: u8) -> Buffer {
     Buffer::contiguous_at(Storage::of_bytes(&bytes).unwrap(), 0, dtype, shape).unwrap()
 }
 
-fn declared(tensors: &[(String, Buffer)]) -> Vec<(Declared, Buffer)> {
+fn declared(tensors: &[(String, Buffer)]) -> Vec<(DeclaredTensor, Buffer)> {
     tensors.iter().map(|(name, tensor)| (declare(name, tensor), tensor.clone())).collect()
 }
 
-fn saved(path: &Path, tensors: &[(String, Buffer)], metadata: &BTreeMap<String, String>, options: &Options) -> Vec<u8> {
+fn saved(
+    path: &Path,
+    tensors: &[(String, Buffer)],
+    metadata: &BTreeMap<String, String>,
+    options: &WriteOptions,
+) -> Vec<u8> {
     let done = AtomicU64::new(0);
     let output = one_file(path, metadata, options);
     save(&declared(tensors), &output, true, &done, &uninterrupted).expect("saved");
@@ -32,11 +38,15 @@ fn saved(path: &Path, tensors: &[(String, Buffer)], metadata: &BTreeMap<String, 
     fs::read(path).unwrap()
 }
 
-fn one_file(path: &Path, metadata: &BTreeMap<String, String>, options: &Options) -> Output {
-    Output::Safetensors { path: path.to_path_buf(), metadata: Some(metadata.clone()), options: *options }
+fn one_file(path: &Path, metadata: &BTreeMap<String, String>, options: &WriteOptions) -> SaveTarget {
+    SaveTarget::Safetensors { path: path.to_path_buf(), metadata: Some(metadata.clone()), options: *options }
 }
 
-fn in_memory(tensors: &[(String, Buffer)], metadata: Option<&BTreeMap<String, String>>, options: &Options) -> Vec<u8> {
+fn in_memory(
+    tensors: &[(String, Buffer)],
+    metadata: Option<&BTreeMap<String, String>>,
+    options: &WriteOptions,
+) -> Vec<u8> {
     let layout = laid_out(tensors, metadata, options).unwrap();
     let mut bytes = vec![0xee; layout.file_bytes() as usize];
     write_to_memory(&layout, tensors, &mut bytes, &uninterrupted).unwrap();
@@ -66,7 +76,7 @@ proptest! {
         alignment in proptest::sample::select(vec![8_u64, 64, 4096]),
     ) {
         let folder = tempfile::tempdir().unwrap();
-        let options = Options { alignment, sync: false };
+        let options = WriteOptions { alignment, sync: false };
         let mut list: Vec<(String, Buffer)> = tensors.clone().into_iter().collect();
         let bytes = saved(&folder.path().join("a.safetensors"), &list, &metadata, &options);
         list.reverse();
@@ -103,7 +113,7 @@ proptest! {
         let views: Vec<_> = views.collect();
         let theirs = safetensors::serialize(views.clone(), Some(HashMap::new())).unwrap();
         let list: Vec<(String, Buffer)> = tensors.clone().into_iter().collect();
-        let options = Options { alignment: 8, sync: false };
+        let options = WriteOptions { alignment: 8, sync: false };
         prop_assert_eq!(&saved(&folder.path().join("a.safetensors"), &list, &BTreeMap::new(), &options), &theirs);
         prop_assert_eq!(in_memory(&list, Some(&BTreeMap::new()), &options), theirs);
         prop_assert_eq!(in_memory(&list, None, &options), safetensors::serialize(views, None).unwrap());
@@ -119,19 +129,19 @@ fn tensors_with_gaps_are_written_in_c_order() {
         Buffer::strided_at(storage.storage().clone(), 0, DType::Float32, &[300, 250], &[500, 2]).unwrap();
     let tensors = [("turned".to_owned(), turned.clone()), ("second".to_owned(), every_second.clone())];
     let path = folder.path().join("a.safetensors");
-    saved(&path, &tensors, &BTreeMap::new(), &Options::default());
+    saved(&path, &tensors, &BTreeMap::new(), &WriteOptions::default());
     let file = open(&path).unwrap();
     for (name, tensor) in &tensors {
         let expected = tensor.copy(&uninterrupted).unwrap();
         assert_eq!(file.get(name).unwrap().bytes(), expected.bytes());
     }
-    assert_eq!(in_memory(&tensors, Some(&BTreeMap::new()), &Options::default()), fs::read(&path).unwrap());
+    assert_eq!(in_memory(&tensors, Some(&BTreeMap::new()), &WriteOptions::default()), fs::read(&path).unwrap());
 }
 
 #[test]
 fn memory_of_another_length_and_other_tensors_than_those_of_the_layout_are_refused() {
     let tensors = [("a".to_owned(), tensor(DType::Float32, &[2], 1))];
-    let layout = laid_out(&tensors, None, &Options::default()).unwrap();
+    let layout = laid_out(&tensors, None, &WriteOptions::default()).unwrap();
     for len in [layout.file_bytes() as usize - 1, layout.file_bytes() as usize + 1] {
         let failed = write_to_memory(&layout, &tensors, &mut vec![0; len], &uninterrupted).expect_err("refused");
         assert!(failed.to_string().contains(&format!("the memory for it has {len}")), "{failed}");
@@ -151,7 +161,7 @@ fn every_tensor_whose_size_is_a_multiple_of_the_alignment_is_aligned() {
     let tensors = shapes.map(|(name, count)| (name.to_owned(), tensor(DType::UInt8, &[count], 7)));
     for alignment in [64, 4096] {
         let path = folder.path().join("a.safetensors");
-        saved(&path, &tensors, &BTreeMap::new(), &Options { alignment, sync: true });
+        saved(&path, &tensors, &BTreeMap::new(), &WriteOptions { alignment, sync: true });
         let file = open(&path).unwrap();
         for info in file.catalog().table().iter() {
             assert!(
@@ -169,14 +179,14 @@ fn a_file_is_saved_over_while_its_tensors_are_views_of_it() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.safetensors");
     let first = [("w".to_owned(), tensor(DType::Float32, &[1000, 1000], 1))];
-    saved(&path, &first, &BTreeMap::new(), &Options::default());
+    saved(&path, &first, &BTreeMap::new(), &WriteOptions::default());
     let file = open(&path).unwrap();
     let view = file.get("w").unwrap();
     saved(
         &path,
         &[("w".to_owned(), view.clone()), ("again".to_owned(), view.clone())],
         &BTreeMap::new(),
-        &Options::default(),
+        &WriteOptions::default(),
     );
     assert_eq!(view.bytes(), first[0].1.bytes());
     let new = open(&path).unwrap();
@@ -190,7 +200,7 @@ fn an_interrupt_leaves_what_was_there() {
     fs::write(&path, b"old").unwrap();
     let tensors = [("w".to_owned(), tensor(DType::UInt8, &[64 << 20], 1))];
     let stop = || Err(max_weights::Error::Argument("stop".into()));
-    let output = one_file(&path, &BTreeMap::new(), &Options::default());
+    let output = one_file(&path, &BTreeMap::new(), &WriteOptions::default());
     let failed = save(&declared(&tensors), &output, false, &AtomicU64::new(0), &stop);
     assert_eq!(failed.expect_err("stopped").to_string(), "stop");
     assert_eq!((fs::read(&path).unwrap(), fs::read_dir(folder.path()).unwrap().count()), (b"old".to_vec(), 1));
@@ -198,14 +208,15 @@ fn an_interrupt_leaves_what_was_there() {
 
 #[test]
 fn names_and_sizes_that_no_file_can_have_are_refused() {
-    let options = Options::default();
-    let declared = |name: &str, dtype, shape: &[u64]| Declared {
+    let options = WriteOptions::default();
+    let declared = |name: &str, dtype, shape: &[u64]| DeclaredTensor {
         name: name.into(),
-        stored: Stored::Plain(dtype),
+        stored: StoredElements::Plain(dtype),
         shape: shape.into(),
     };
-    let refused = |tensors: Vec<Declared>, options: &Options, what: &str| {
-        let error = Layout::safetensors(tensors, &BTreeMap::new(), options).map(drop).expect_err("refused").to_string();
+    let refused = |tensors: Vec<DeclaredTensor>, options: &WriteOptions, what: &str| {
+        let error =
+            FileLayout::safetensors(tensors, &BTreeMap::new(), options).map(drop).expect_err("refused").to_string();
         assert!(error.contains(what), "{error}");
     };
     refused(vec![declared("__metadata__", DType::UInt8, &[1])], &options, "is the key of the metadata");
@@ -223,9 +234,12 @@ fn names_and_sizes_that_no_file_can_have_are_refused() {
     );
     refused(vec![declared(&"n".repeat(100_000_000), DType::UInt8, &[1])], &options, "at most 100000000");
     for alignment in [0, 4, 48, 1 << 30] {
-        refused(Vec::new(), &Options { alignment, ..options }, "power of two");
+        refused(Vec::new(), &WriteOptions { alignment, ..options }, "power of two");
     }
-    let packed = Declared { stored: Stored::Packed(max_weights::Encoding::Q8_0), ..declared("a", DType::UInt8, &[32]) };
+    let packed = DeclaredTensor {
+        stored: StoredElements::Packed(max_weights::Encoding::Q8_0),
+        ..declared("a", DType::UInt8, &[32])
+    };
     refused(vec![packed], &options, "cannot hold Q8_0");
 }
 
@@ -233,36 +247,39 @@ fn names_and_sizes_that_no_file_can_have_are_refused() {
 fn a_writer_takes_tensors_in_any_order_and_each_byte_once() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.safetensors");
-    let declare =
-        |name: &str, count| Declared { name: name.into(), stored: Stored::Plain(DType::UInt16), shape: vec![count] };
+    let declare = |name: &str, count| DeclaredTensor {
+        name: name.into(),
+        stored: StoredElements::Plain(DType::UInt16),
+        shape: vec![count],
+    };
     let layout = || {
-        Layout::safetensors(
+        FileLayout::safetensors(
             [declare("a", 4), declare("b", 3), declare("none", 0)],
             &BTreeMap::new(),
-            &Options::default(),
+            &WriteOptions::default(),
         )
         .unwrap()
     };
-    let writer = Writer::create(&path, layout(), true, &Destination::default(), &uninterrupted).unwrap();
+    let writer = TensorFileWriter::create(&path, layout(), true, &SaveDestination::default(), &uninterrupted).unwrap();
     writer.write("b", 2, &[3, 4, 5, 6]).unwrap();
     writer.write("a", 6, &[7, 8]).unwrap();
     writer.write("a", 0, &[1, 2]).unwrap();
-    let said = |result: max_weights::Result<()>| result.expect_err("refused").to_string();
-    assert!(said(writer.write("a", 1, &[0])).contains("were written before"));
-    assert!(said(writer.write("a", 5, &[0, 0])).contains("were written before"));
-    assert!(said(writer.write("a", 7, &[0, 0])).contains("do not fit into its 8 bytes"));
-    assert!(said(writer.write("a", u64::MAX, &[0, 0])).contains("do not fit"));
-    assert!(said(writer.write("c", 0, &[])).contains("no tensor 'c' was declared"));
+    let message = |result: max_weights::Result<()>| result.expect_err("refused").to_string();
+    assert!(message(writer.write("a", 1, &[0])).contains("were written before"));
+    assert!(message(writer.write("a", 5, &[0, 0])).contains("were written before"));
+    assert!(message(writer.write("a", 7, &[0, 0])).contains("do not fit into its 8 bytes"));
+    assert!(message(writer.write("a", u64::MAX, &[0, 0])).contains("do not fit"));
+    assert!(message(writer.write("c", 0, &[])).contains("no tensor 'c' was declared"));
     let other = tensor(DType::Int16, &[3], 0);
     assert!(
-        said(writer.write_tensor("b", &other, &uninterrupted))
+        message(writer.write_tensor("b", &other, &uninterrupted))
             .contains("declared as uint16 of shape [3], given as int16")
     );
     writer.write("a", 2, &[3, 4, 5, 6]).unwrap();
-    assert!(said(writer.finish(&uninterrupted)).contains("'b' (4 of 6 bytes)"));
+    assert!(message(writer.finish(&uninterrupted)).contains("'b' (4 of 6 bytes)"));
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "an unfinished file is gone");
 
-    let writer = Writer::create(&path, layout(), true, &Destination::default(), &uninterrupted).unwrap();
+    let writer = TensorFileWriter::create(&path, layout(), true, &SaveDestination::default(), &uninterrupted).unwrap();
     let whole = tensor(DType::UInt16, &[3], 9);
     writer.write_tensor("b", &whole, &uninterrupted).unwrap();
     writer.write("a", 0, &[1, 2, 3, 4, 5, 6, 7, 8]).unwrap();
@@ -279,7 +296,7 @@ fn shards_are_filled_in_the_order_of_names_and_older_ones_are_removed() {
         (0..12).rev().map(|i| (format!("layers.{i}.w"), tensor(DType::UInt8, &[100], i as u8))).collect();
     let save = |most| {
         let (folder, stem, metadata) = (folder.path().to_path_buf(), "model".to_owned(), Some(BTreeMap::new()));
-        let output = Output::Sharded { folder, stem, most, metadata, options: Options::default() };
+        let output = SaveTarget::Sharded { folder, stem, most, metadata, options: WriteOptions::default() };
         save(&declared(&tensors), &output, true, &AtomicU64::new(0), &uninterrupted).unwrap()
     };
     let names = || {

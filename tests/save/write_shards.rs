@@ -8,7 +8,9 @@ use std::{fs, thread};
 use max_weights::buffer::Buffer;
 use max_weights::dtype::DType;
 use max_weights::memory::Storage;
-use max_weights::write::{Declared, Item, MetadataValue, Options, Output, Stored, convert, declare, save};
+use max_weights::write::{
+    ConvertItem, DeclaredTensor, MetadataValue, SaveTarget, StoredElements, WriteOptions, convert, declare, save,
+};
 use max_weights::{Checkpoint, Error, OpenOptions, open, uninterrupted};
 
 /// A tensor of `elements` elements that are all one byte.
@@ -16,19 +18,19 @@ fn expanded(elements: i64) -> Buffer {
     Buffer::strided_at(Storage::of_bytes(&[7]).unwrap(), 0, DType::UInt8, &[elements], &[0]).unwrap()
 }
 
-fn declared(name: &str, shape: &[u64]) -> Declared {
-    Declared { name: name.into(), stored: Stored::Plain(DType::UInt8), shape: shape.into() }
+fn declared(name: &str, shape: &[u64]) -> DeclaredTensor {
+    DeclaredTensor { name: name.into(), stored: StoredElements::Plain(DType::UInt8), shape: shape.into() }
 }
 
-fn sharded(folder: &Path, most: u64, options: Options) -> Output {
-    Output::Sharded { folder: folder.to_path_buf(), stem: "model".to_owned(), most, metadata: None, options }
+fn sharded(folder: &Path, most: u64, options: WriteOptions) -> SaveTarget {
+    SaveTarget::Sharded { folder: folder.to_path_buf(), stem: "model".to_owned(), most, metadata: None, options }
 }
 
 fn save_sharded(
     folder: &Path,
     tensors: &[(String, Buffer)],
     most: u64,
-    options: Options,
+    options: WriteOptions,
     done: &AtomicU64,
 ) -> Result<Vec<PathBuf>, Error> {
     let tensors: Vec<_> = tensors.iter().map(|(name, tensor)| (declare(name, tensor), tensor.clone())).collect();
@@ -37,13 +39,13 @@ fn save_sharded(
 
 fn save_gguf(
     path: &Path,
-    tensors: &[(Declared, Buffer)],
+    tensors: &[(DeclaredTensor, Buffer)],
     metadata: &[(String, MetadataValue)],
     most: u64,
     sync: bool,
     done: &AtomicU64,
 ) -> Result<Vec<PathBuf>, Error> {
-    let output = Output::Gguf { path: path.to_path_buf(), metadata: metadata.to_vec(), most: Some(most), sync };
+    let output = SaveTarget::Gguf { path: path.to_path_buf(), metadata: metadata.to_vec(), most: Some(most), sync };
     save(tensors, &output, false, done, &uninterrupted)
 }
 
@@ -52,7 +54,7 @@ fn refused(folder: &Path, tensors: &[(&str, Buffer)]) -> String {
     let tensors: Vec<(String, Buffer)> =
         tensors.iter().map(|(name, tensor)| ((*name).to_owned(), tensor.clone())).collect();
     let (before, done) = (fs::read_dir(folder).unwrap().count(), AtomicU64::new(0));
-    let saved = save_sharded(folder, &tensors, 1, Options::default(), &done);
+    let saved = save_sharded(folder, &tensors, 1, WriteOptions::default(), &done);
     assert_eq!((done.into_inner(), fs::read_dir(folder).unwrap().count()), (0, before));
     saved.expect_err("refused").to_string()
 }
@@ -61,23 +63,23 @@ fn refused(folder: &Path, tensors: &[(&str, Buffer)]) -> String {
 #[test]
 fn a_disk_that_has_room_for_the_first_file_alone() {
     let folder = tempfile::tempdir().unwrap();
-    let said = refused(folder.path(), &[("a", expanded(1)), ("b", expanded(1 << 60))]);
-    assert!(said.contains("are free"), "{said}");
+    let message = refused(folder.path(), &[("a", expanded(1)), ("b", expanded(1 << 60))]);
+    assert!(message.contains("bytes free"), "{message}");
 }
 
 #[test]
 fn a_name_that_the_last_file_cannot_have() {
     let folder = tempfile::tempdir().unwrap();
-    let said = refused(folder.path(), &[("A", expanded(1)), ("__metadata__", expanded(1))]);
-    assert!(said.contains("cannot be called __metadata__"), "{said}");
+    let message = refused(folder.path(), &[("A", expanded(1)), ("__metadata__", expanded(1))]);
+    assert!(message.contains("cannot be called __metadata__"), "{message}");
 }
 
 #[test]
 fn a_directory_where_the_last_file_would_be() {
     let folder = tempfile::tempdir().unwrap();
     fs::create_dir(folder.path().join("model-00002-of-00002.safetensors")).unwrap();
-    let said = refused(folder.path(), &[("a", expanded(1)), ("b", expanded(1))]);
-    assert!(said.contains("cannot replace a directory"), "{said}");
+    let message = refused(folder.path(), &[("a", expanded(1)), ("b", expanded(1))]);
+    assert!(message.contains("cannot replace a directory"), "{message}");
 }
 
 #[test]
@@ -85,7 +87,7 @@ fn a_name_that_ggml_has_no_room_for() {
     let folder = tempfile::tempdir().unwrap();
     let floats = |name: &str| {
         let tensor = Buffer::contiguous_at(Storage::of_bytes(&[0; 4]).unwrap(), 0, DType::Float32, &[1]).unwrap();
-        (Declared { stored: Stored::Plain(DType::Float32), ..declared(name, &[1]) }, tensor)
+        (DeclaredTensor { stored: StoredElements::Plain(DType::Float32), ..declared(name, &[1]) }, tensor)
     };
     let (tensors, done) = ([floats("a"), floats(&"n".repeat(64))], AtomicU64::new(0));
     let metadata = [("general.name".to_owned(), MetadataValue::U8(1))];
@@ -100,7 +102,7 @@ fn a_name_that_ggml_has_no_room_for() {
 fn a_shard_that_was_not_opened_beside_one_that_was() {
     let folder = tempfile::tempdir().unwrap();
     let tensors = ["a", "b"].map(|name| (name.to_owned(), expanded(2)));
-    let (options, done) = (Options::default(), AtomicU64::new(0));
+    let (options, done) = (WriteOptions::default(), AtomicU64::new(0));
     let shards = save_sharded(folder.path(), &tensors, 1, options, &done).unwrap();
     let one = open(&shards[0]).unwrap();
     let names = || {
@@ -109,16 +111,16 @@ fn a_shard_that_was_not_opened_beside_one_that_was() {
         names
     };
     let before = names();
-    let item = Item { number: one.catalog().find("a").unwrap(), region: None, tensor: declared("a", &[2]) };
+    let item = ConvertItem { number: one.catalog().find("a").unwrap(), region: None, tensor: declared("a", &[2]) };
     let output = |most| sharded(folder.path(), most, options);
-    let said = convert(&one, &[item], &output(100), false, &done, &uninterrupted).expect_err("refused").to_string();
-    assert!(said.contains("model-00002-of-00002.safetensors: it is not among the opened shards"), "{said}");
+    let message = convert(&one, &[item], &output(100), false, &done, &uninterrupted).expect_err("refused").to_string();
+    assert!(message.contains("model-00002-of-00002.safetensors: it is not among the opened shards"), "{message}");
     assert_eq!(names(), before);
     // All of it may be what it is written over.
     let all = open(folder.path()).unwrap();
     let items = ["a", "b"].map(|name| {
         let number = all.catalog().find(name).unwrap();
-        Item { number, region: None, tensor: declared(name, &[2]) }
+        ConvertItem { number, region: None, tensor: declared(name, &[2]) }
     });
     convert(&all, &items, &output(100), false, &done, &uninterrupted).unwrap();
     assert_eq!(names(), ["model.safetensors"]);
@@ -145,7 +147,7 @@ fn saved_at_once(save: impl Fn(u8) + Sync, opened: impl Fn() -> PathBuf) {
 #[cfg_attr(windows, ignore = "folders have no locks there, and a file that is open is not replaced")]
 fn of_several_that_save_into_one_folder_one_wins_whole_and_none_fails() {
     let folder = tempfile::tempdir().unwrap();
-    let options = Options { sync: false, ..Options::default() };
+    let options = WriteOptions { sync: false, ..WriteOptions::default() };
     let save = |saver: u8| {
         let byte = Buffer::contiguous_at(Storage::of_bytes(&[saver]).unwrap(), 0, DType::UInt8, &[1]).unwrap();
         let tensors = ["a", "b", "c", "d", "e"].map(|name| (name.to_owned(), byte.clone()));
@@ -163,7 +165,10 @@ fn of_several_that_save_one_gguf_set_one_wins_whole_and_none_fails() {
     let save = |saver: u8| {
         let byte = Buffer::contiguous_at(Storage::of_bytes(&[saver]).unwrap(), 0, DType::Int8, &[1]).unwrap();
         let tensors = ["a", "b", "c", "d", "e"].map(|name| {
-            (Declared { name: name.into(), stored: Stored::Plain(DType::Int8), shape: [1].into() }, byte.clone())
+            (
+                DeclaredTensor { name: name.into(), stored: StoredElements::Plain(DType::Int8), shape: [1].into() },
+                byte.clone(),
+            )
         });
         let (most, done) = ([1, 1, 2][usize::from(saver) % 3], AtomicU64::new(0));
         let path = folder.path().join("set.gguf");
@@ -177,16 +182,17 @@ fn of_several_that_save_one_gguf_set_one_wins_whole_and_none_fails() {
 fn one_of_several_files_of_the_input_is_not_written_over() {
     let folder = tempfile::tempdir().unwrap();
     let tensors = ["a", "b"].map(|name| (name.to_owned(), expanded(2)));
-    let (options, done) = (Options::default(), AtomicU64::new(0));
+    let (options, done) = (WriteOptions::default(), AtomicU64::new(0));
     let shards = save_sharded(folder.path(), &tensors, 1, options, &done).unwrap();
     let before: Vec<Vec<u8>> = shards.iter().map(|path| fs::read(path).unwrap()).collect();
     let list = [shards[0].clone(), shards[1].clone()];
     let all = [Checkpoint::open(&list, &OpenOptions::default()).unwrap(), open(folder.path()).unwrap()];
     for checkpoint in all.into_iter().chain([open(&shards[0]).unwrap()]) {
-        let item = Item { number: checkpoint.catalog().find("a").unwrap(), region: None, tensor: declared("a", &[2]) };
+        let item =
+            ConvertItem { number: checkpoint.catalog().find("a").unwrap(), region: None, tensor: declared("a", &[2]) };
         let outputs = [
-            Output::Safetensors { path: shards[0].clone(), metadata: None, options },
-            Output::Gguf {
+            SaveTarget::Safetensors { path: shards[0].clone(), metadata: None, options },
+            SaveTarget::Gguf {
                 path: folder.path().join(".").join(shards[0].file_name().unwrap()),
                 metadata: vec![],
                 most: None,
@@ -194,12 +200,12 @@ fn one_of_several_files_of_the_input_is_not_written_over() {
             },
         ];
         for output in outputs {
-            let said = convert(&checkpoint, std::slice::from_ref(&item), &output, false, &done, &uninterrupted);
-            let said = said.expect_err("refused").to_string();
-            assert!(said.contains("it is one of several files of the checkpoint"), "{said}");
+            let message = convert(&checkpoint, std::slice::from_ref(&item), &output, false, &done, &uninterrupted);
+            let message = message.expect_err("refused").to_string();
+            assert!(message.contains("it is one of several files of the checkpoint"), "{message}");
         }
         let path = folder.path().join("other.safetensors");
-        let output = Output::Safetensors { path: path.clone(), metadata: None, options };
+        let output = SaveTarget::Safetensors { path: path.clone(), metadata: None, options };
         convert(&checkpoint, &[item], &output, false, &done, &uninterrupted).unwrap();
         fs::remove_file(path).unwrap();
     }
@@ -217,11 +223,12 @@ fn second_names_of_other_saves_stay() {
     fs::write(&others, b"what another one may name").unwrap();
     let done = AtomicU64::new(0);
     let floats = Buffer::contiguous_at(Storage::of_bytes(&[0; 4]).unwrap(), 0, DType::Float32, &[1]).unwrap();
-    let tensors = [(Declared { stored: Stored::Plain(DType::Float32), ..declared("a", &[1]) }, floats.clone())];
+    let tensors =
+        [(DeclaredTensor { stored: StoredElements::Plain(DType::Float32), ..declared("a", &[1]) }, floats.clone())];
     save_gguf(&path("model.gguf"), &tensors, &[], 1, true, &done).unwrap();
     assert!(own.exists() && others.exists());
     let tensors = [("a".to_owned(), floats)];
-    save_sharded(folder.path(), &tensors, 1, Options::default(), &done).unwrap();
+    save_sharded(folder.path(), &tensors, 1, WriteOptions::default(), &done).unwrap();
     assert!(!own.exists() && others.exists());
 }
 
@@ -230,21 +237,21 @@ fn a_tensor_of_another_shape_and_one_without_a_name() {
     let folder = tempfile::tempdir().unwrap();
     let (path, out) = (folder.path().join("a.safetensors"), folder.path().join("out"));
     let tensors = ["a", "b"].map(|name| (declare(name, &expanded(2)), expanded(2)));
-    let output = Output::Safetensors { path: path.clone(), metadata: None, options: Options::default() };
+    let output = SaveTarget::Safetensors { path: path.clone(), metadata: None, options: WriteOptions::default() };
     save(&tensors, &output, false, &AtomicU64::new(0), &uninterrupted).unwrap();
     let checkpoint = open(&path).unwrap();
     let item = |name: &str, shape: &[u64]| {
         let number = checkpoint.catalog().find(name).unwrap();
-        Item { number, region: None, tensor: declared(name, shape) }
+        ConvertItem { number, region: None, tensor: declared(name, shape) }
     };
     let mut items = [item("a", &[2]), item("b", &[1])];
-    let options = Options::default();
+    let options = WriteOptions::default();
     let output = sharded(&out, 1, options);
     let done = AtomicU64::new(0);
-    let said = convert(&checkpoint, &items, &output, false, &done, &uninterrupted).expect_err("refused").to_string();
-    assert!(said.contains("tensor 'b' has the shape [2], but [1] was declared"), "{said}");
+    let message = convert(&checkpoint, &items, &output, false, &done, &uninterrupted).expect_err("refused").to_string();
+    assert!(message.contains("tensor 'b' has the shape [2], but [1] was declared"), "{message}");
     items[1].tensor = declared("", &[2]);
-    let said = convert(&checkpoint, &items, &output, false, &done, &uninterrupted).expect_err("refused").to_string();
-    assert!(said.contains("tensor 'b' would have an empty name"), "{said}");
+    let message = convert(&checkpoint, &items, &output, false, &done, &uninterrupted).expect_err("refused").to_string();
+    assert!(message.contains("tensor 'b' would have an empty name"), "{message}");
     assert_eq!((done.load(Ordering::Relaxed), out.exists()), (0, false));
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use max_weights::error::{Error, Result};
 use max_weights::memory::{Origin, Storage};
-use max_weights::source::{Filesystem, Part, Source};
+use max_weights::source::{Filesystem, ReadRange, Source};
 use max_weights::workers::Interrupt;
 
 type Event = Box<dyn Fn() + Send + Sync>;
@@ -51,7 +51,7 @@ impl Difficult {
         self.batches.load(Ordering::SeqCst)
     }
 
-    fn fill(&self, part: &mut Part<'_>, interrupt: Interrupt<'_>) -> Result<()> {
+    fn fill(&self, part: &mut ReadRange<'_>, interrupt: Interrupt<'_>) -> Result<()> {
         let difficulty = &self.difficulty;
         let (start, end) = (part.offset, part.offset + part.bytes.len() as u64);
         let broken = difficulty.broken_byte.filter(|byte| (start..end).contains(byte));
@@ -61,7 +61,7 @@ impl Difficult {
             let rest = readable - done;
             let piece = if difficulty.in_pieces { (rest * (done % 50 + 1) / 100).max(1) } else { rest };
             let bytes = &mut part.bytes[done..done + piece];
-            self.inner.read(&mut [Part { offset: start + done as u64, bytes }], interrupt)?;
+            self.inner.read(&mut [ReadRange { offset: start + done as u64, bytes }], interrupt)?;
             done += piece;
         }
         match broken {
@@ -85,7 +85,7 @@ impl Source for Difficult {
         self.inner.origin()
     }
 
-    fn read(&self, parts: &mut [Part<'_>], interrupt: Interrupt<'_>) -> Result<()> {
+    fn read(&self, parts: &mut [ReadRange<'_>], interrupt: Interrupt<'_>) -> Result<()> {
         if !self.on.load(Ordering::SeqCst) {
             return self.inner.read(parts, interrupt);
         }
@@ -107,8 +107,8 @@ impl Source for Difficult {
         Ok(())
     }
 
-    fn read_ahead(&self, offset: u64, len: u64) {
-        self.inner.read_ahead(offset, len);
+    fn readahead(&self, offset: u64, len: u64) {
+        self.inner.readahead(offset, len);
     }
 
     fn is_cached(&self, offset: u64, len: u64) -> Option<bool> {

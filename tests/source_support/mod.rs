@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use max_weights::error::{Error, Result};
 use max_weights::memory::Origin;
-use max_weights::source::{InMemory, Part, Source};
+use max_weights::source::{InMemory, ReadRange, Source};
 use max_weights::workers::{Interrupt, uninterrupted};
 
 /// What a source was asked for.
@@ -70,7 +70,7 @@ impl Trial {
         self.most_at_once.load(Ordering::SeqCst)
     }
 
-    fn one(&self, part: &mut Part<'_>) -> Result<()> {
+    fn one(&self, part: &mut ReadRange<'_>) -> Result<()> {
         let number = {
             let mut counts = self.counts.lock().expect("no panic");
             counts.parts += 1;
@@ -84,7 +84,7 @@ impl Trial {
         if self.ends_at.is_some_and(|len| end > len) {
             // As a file does that was cut since: the first bytes come, and then an error.
             part.bytes.fill(b' ');
-            return self.inner.read(&mut [Part { offset: self.len(), bytes: &mut [0] }], &uninterrupted);
+            return self.inner.read(&mut [ReadRange { offset: self.len(), bytes: &mut [0] }], &uninterrupted);
         }
         self.inner.read(std::slice::from_mut(part), &uninterrupted)
     }
@@ -95,7 +95,7 @@ impl Source for Trial {
         self.inner.origin()
     }
 
-    fn read(&self, parts: &mut [Part<'_>], _: Interrupt<'_>) -> Result<()> {
+    fn read(&self, parts: &mut [ReadRange<'_>], _: Interrupt<'_>) -> Result<()> {
         self.counts.lock().expect("no panic").batches += 1;
         let now = self.reading.fetch_add(1, Ordering::SeqCst) + 1;
         self.most_at_once.fetch_max(now, Ordering::SeqCst);

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use max_weights::check::{Number, Statistics};
+use max_weights::check::{ExactNumber, Statistics};
 use max_weights::checkpoint::{Checkpoint, OpenOptions};
 use max_weights::quant::Encoding;
 use max_weights::source::InMemory;
@@ -118,7 +118,11 @@ impl Naive {
         assert_eq!([found.count, found.zeros, found.nans, found.infinities], counts, "{what}: {found:?}");
         let low = self.finite.iter().copied().reduce(f64::min);
         let high = self.finite.iter().copied().reduce(f64::max);
-        assert_eq!((found.minimum.map(Number::to_f64), found.maximum.map(Number::to_f64)), (low, high), "{what}");
+        assert_eq!(
+            (found.minimum.map(ExactNumber::to_f64), found.maximum.map(ExactNumber::to_f64)),
+            (low, high),
+            "{what}"
+        );
         let (Some(low), Some(high)) = (low, high) else { return };
         let largest = low.abs().max(high.abs());
         let scaled = || self.finite.iter().map(|value| value / largest);

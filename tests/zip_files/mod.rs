@@ -4,8 +4,8 @@
 #![allow(clippy::expect_used, clippy::panic)] // helpers of tests fail as tests do
 
 use max_weights::error::{Diagnostic, Error, Result};
-use max_weights::format::torch_zip::{self, Archive, Entry, crc32};
-use max_weights::format::{Options, Parse, drive};
+use max_weights::format::torch_zip::{self, CheckedArchive, ZipEntry, crc32};
+use max_weights::format::{HeaderOptions, Parse, drive};
 use max_weights::source::InMemory;
 use max_weights::workers::uninterrupted;
 
@@ -171,19 +171,19 @@ pub(crate) fn parse<P: Parse>(parser: P, bytes: &[u8]) -> Result<P::Output> {
     drive(parser, &InMemory::new("a.zip", bytes.to_vec()), &uninterrupted)
 }
 
-pub(crate) fn try_read(zip: &Zip) -> Result<Archive> {
-    parse(torch_zip::Parser::new(zip.bytes.len() as u64, &Options::default()), &zip.bytes)
+pub(crate) fn try_read(zip: &Zip) -> Result<CheckedArchive> {
+    parse(torch_zip::TorchZipParser::new(zip.bytes.len() as u64, &HeaderOptions::default()), &zip.bytes)
 }
 
 /// The contents of an entry.
-pub(crate) fn contents(entry: &Entry<'_>, most: u64, bytes: &[u8]) -> Result<Vec<u8>> {
-    let mut stored = entry.room(most)?;
+pub(crate) fn contents(entry: &ZipEntry<'_>, most: u64, bytes: &[u8]) -> Result<Vec<u8>> {
+    let mut stored = entry.reserve(most)?;
     stored.copy_from_slice(&bytes[entry.data.start() as usize..entry.data.end() as usize]);
     entry.contents(stored, &uninterrupted)
 }
 
 #[track_caller]
-pub(crate) fn read(zip: &Zip) -> Archive {
+pub(crate) fn read(zip: &Zip) -> CheckedArchive {
     try_read(zip).expect("accepted")
 }
 

@@ -26,7 +26,7 @@ PROGRAMS = Path(__file__).parent / "programs"
 ORIGINAL = "max"
 PATIENCE = 60
 """Timeout of a fact in seconds: an endless loop becomes a TimeoutError."""
-LONGEST = 1_000
+MAX = 1_000
 """Maximum characters of a value that is stored unchanged."""
 Facts = dict[str, Any]
 
@@ -165,7 +165,7 @@ def plain(value: Any) -> Any:
 def brief(value: Any) -> Any:
     """Return the stored form of a value: a fingerprint for a long one."""
     text = json.dumps(value, sort_keys=True)
-    return value if len(text) <= LONGEST else {"long": len(text), "digest": digest(text.encode())}
+    return value if len(text) <= MAX else {"long": len(text), "digest": digest(text.encode())}
 
 
 def described(value: Any) -> Facts:
@@ -194,12 +194,12 @@ def tensor(value: Any) -> Facts:
 
 def main() -> None:
     """Run the named programs, or all."""
-    package, *wanted = sys.argv[1:]
+    package, *requested = sys.argv[1:]
     signal.signal(signal.SIGALRM, interrupt)
     result = {}
     with contextlib.redirect_stdout(sys.stderr):
         for path in sorted(PROGRAMS.glob("*.py")):
-            if not wanted or path.stem in wanted:
+            if not requested or path.stem in requested:
                 print(f"{package}: {path.stem}", file=sys.stderr)
                 result[path.stem] = run(path, package)
     json.dump(result, sys.stdout, indent=1)

@@ -188,7 +188,7 @@ def onnx(
     domain: str = "",
     operator: str = "Identity",
     data: bytes = FLOATS,
-    said: Mapping[str, str] | None = None,
+    declared: Mapping[str, str] | None = None,
 ) -> bytes:
     """An ONNX model with one operator and one tensor, optionally in another file and with further fields."""
     node = protobuf((1, "x"), (2, "y"), (4, operator), (7, domain))
@@ -196,7 +196,7 @@ def onnx(
     if location is None:
         weight.append((9, data))
     else:
-        pairs = {"location": location, **(said or {})}
+        pairs = {"location": location, **(declared or {})}
         weight += [(13, protobuf((1, key), (2, value))) for key, value in pairs.items()] + [(14, 1)]
     graph = protobuf((1, node), (2, "g"), (5, protobuf(*weight)), (12, protobuf((1, "y"))))
     imports = [protobuf((1, ""), (2, 17))] + ([protobuf((1, domain), (2, 1))] if domain else [])

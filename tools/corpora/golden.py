@@ -52,8 +52,8 @@ def rules(items: list[Item], folder: Path) -> dict[str, list[str]]:
             if together:
                 report = validated([folder / item.path for item in together], *options)
                 for item in together:
-                    said = about(item, folder, report["findings"])
-                    found[item.path] = sorted({finding["rule"] for finding in said})
+                    declared = about(item, folder, report["findings"])
+                    found[item.path] = sorted({finding["rule"] for finding in declared})
     return found
 
 

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use max_weights::uninterrupted;
 use max_weights_check::content::stats;
-use max_weights_check::{Level, Options, Progress, validate};
+use max_weights_check::{Level, ValidateOptions, ValidateProgress, validate};
 
 fn main() -> max_weights::Result<()> {
     for path in std::env::args().skip(1) {
@@ -16,9 +16,9 @@ fn main() -> max_weights::Result<()> {
         let all: Vec<usize> = (0..checkpoint.catalog().table().len()).collect();
         let found = stats(&checkpoint, &all, 0, &AtomicU64::new(0), &uninterrupted)?;
         println!("{path}: statistics of {} tensors at {:.2} GB/s", found.len(), speed(started));
-        let options = Options { level: Level::Content, ..Options::default() };
+        let options = ValidateOptions { level: Level::Content, ..ValidateOptions::default() };
         let started = Instant::now();
-        let report = validate(&[path.clone().into()], &options, &Progress::default(), &uninterrupted)?;
+        let report = validate(&[path.clone().into()], &options, &ValidateProgress::default(), &uninterrupted)?;
         println!("{path}: content at {:.2} GB/s, {} findings", speed(started), report.findings.len());
     }
     Ok(())

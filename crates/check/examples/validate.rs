@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 
 use max_weights::uninterrupted;
-use max_weights_check::{Level, Options, Progress, validate};
+use max_weights_check::{Level, ValidateOptions, ValidateProgress, validate};
 
 fn main() -> max_weights::Result<()> {
-    let mut options = Options::default();
+    let mut options = ValidateOptions::default();
     let mut paths = Vec::new();
     for argument in std::env::args().skip(1) {
         match argument.as_str() {
@@ -15,7 +15,7 @@ fn main() -> max_weights::Result<()> {
             path => paths.push(PathBuf::from(path)),
         }
     }
-    let report = validate(&paths, &options, &Progress::default(), &uninterrupted)?;
+    let report = validate(&paths, &options, &ValidateProgress::default(), &uninterrupted)?;
     for file in &report.files {
         println!("{}: {} ({}), {}", file.path.display(), file.kind, file.depth.name(), file.answer.name());
     }

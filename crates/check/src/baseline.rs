@@ -15,8 +15,8 @@ use max_weights::{Diagnostic, Error, Result, text};
 use serde::{Deserialize, Serialize};
 
 use crate::bytes::read_file;
-use crate::options::{Level, Selection};
-use crate::output::{Places, fingerprints, write_pretty};
+use crate::options::{Level, RuleSelection};
+use crate::output::{ReportPaths, fingerprints, write_pretty};
 use crate::report::Report;
 
 /// The name and version of the object.
@@ -30,13 +30,13 @@ const MAX_BYTES: u64 = 256 << 20;
 pub struct Baseline {
     schema: String,
     level: String,
-    findings: Vec<Known>,
+    findings: Vec<KnownFinding>,
 }
 
 /// A known finding. All fields except the fingerprint are for people.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Known {
+pub struct KnownFinding {
     /// The path in the repository.
     pub path: String,
     /// The code of the rule.
@@ -53,10 +53,10 @@ pub struct Known {
     pub fingerprint: String,
 }
 
-impl Known {
+impl KnownFinding {
     /// The finding in a line.
     pub fn line(&self) -> String {
-        format!("{}: {} {}", text::printable(&self.path), text::shown(&self.code), text::shown(&self.message))
+        format!("{}: {} {}", text::printable(&self.path), text::escape(&self.code), text::escape(&self.message))
     }
 }
 
@@ -66,10 +66,10 @@ impl Known {
 /// # Errors
 /// The output cannot be written.
 pub fn write(report: &Report, root: &Path, malicious: bool, out: &mut dyn Write) -> std::io::Result<usize> {
-    let mut places = Places::new(root);
-    let wanted = |finding: &Diagnostic| malicious || finding.rule.verdict != Verdict::Malicious;
+    let mut places = ReportPaths::new(root);
+    let requested = |finding: &Diagnostic| malicious || finding.rule.verdict != Verdict::Malicious;
     let numbered = report.findings.iter().zip(fingerprints(&report.findings, root));
-    let known = numbered.filter(|(finding, _)| wanted(finding)).map(|(finding, fingerprint)| Known {
+    let known = numbered.filter(|(finding, _)| requested(finding)).map(|(finding, fingerprint)| KnownFinding {
         path: places.name(finding.file()).to_owned(),
         code: finding.rule.code.to_owned(),
         member: finding.member.clone(),
@@ -77,11 +77,11 @@ pub fn write(report: &Report, root: &Path, malicious: bool, out: &mut dyn Write)
         message: finding.message.clone(),
         fingerprint,
     });
-    let mut findings: Vec<Known> = known.collect();
+    let mut findings: Vec<KnownFinding> = known.collect();
     findings.sort();
     let baseline = Baseline { schema: SCHEMA.into(), level: report.level.name().into(), findings };
-    let left_out = report.findings.len() - baseline.findings.len();
-    write_pretty(&baseline, out).map(|()| left_out)
+    let excluded = report.findings.len() - baseline.findings.len();
+    write_pretty(&baseline, out).map(|()| excluded)
 }
 
 /// Reads a baseline.
@@ -95,14 +95,14 @@ pub fn read(path: &Path) -> Result<Baseline> {
     let content = content.ok_or_else(|| wrong(format!("it has more than {}", text::size(MAX_BYTES))))?;
     let baseline: Baseline = json::read(&content, MAX_BYTES).map_err(wrong)?;
     if baseline.schema != SCHEMA {
-        return Err(wrong(format!("its schema is '{}', not '{SCHEMA}'", text::shown(&baseline.schema))));
+        return Err(wrong(format!("its schema is '{}', not '{SCHEMA}'", text::escape(&baseline.schema))));
     }
     Ok(baseline)
 }
 
 /// Removes the known findings from a report and counts them there. Returns the stale entries of the baseline: those that were not found again
 /// although their rules were selected, at the same depth or a deeper one, and their files were examined or are gone.
-pub fn apply(report: &mut Report, baseline: &Baseline, root: &Path, selection: &Selection) -> Vec<Known> {
+pub fn apply(report: &mut Report, baseline: &Baseline, root: &Path, selection: &RuleSelection) -> Vec<KnownFinding> {
     let mut known: HashMap<&str, bool> =
         baseline.findings.iter().map(|known| (known.fingerprint.as_str(), false)).collect();
     let mut is_known = |fingerprint: String| known.get_mut(fingerprint.as_str()).map(|seen| *seen = true).is_some();
@@ -111,10 +111,10 @@ pub fn apply(report: &mut Report, baseline: &Baseline, root: &Path, selection: &
     if report.level.name() != baseline.level && report.level < Level::Content {
         return Vec::new();
     }
-    let mut places = Places::new(root);
+    let mut places = ReportPaths::new(root);
     let looked_at: std::collections::HashSet<String> =
         report.files.iter().map(|file| places.name(&file.path).to_owned()).collect();
-    let stale = |entry: &&Known| {
+    let stale = |entry: &&KnownFinding| {
         let is_selected = max_weights::rules::find(&entry.code).is_none_or(|rule| selection.has(rule));
         let unseen = known.get(entry.fingerprint.as_str()) == Some(&false);
         // Of a server it is not asked what is no longer there.

@@ -8,19 +8,19 @@ use std::io::{self, Read as _};
 use std::path::Path;
 use std::sync::Arc;
 
-use max_weights::source::{Filesystem, Part, Source, Spooled, store};
+use max_weights::source::{Filesystem, ReadRange, Source, Spooled, store};
 use max_weights::workers::Interrupt;
 use max_weights::{Error, Result};
 
 /// Bytes fetched from a server at a time: the minimum for random access. Sequential reads double it up to the maximum.
-const LEAST_FETCHED: u64 = 4 << 10;
-const MOST_FETCHED: u64 = 16 << 20;
+const MIN_FETCHED: u64 = 4 << 10;
+const MAX_FETCHED: u64 = 16 << 20;
 
 /// Fills memory with the bytes from an offset on, as [`Bytes::read_at`] does.
 pub(crate) type ReadAt<'a> = Box<dyn Fn(u64, &mut [u8], Interrupt<'_>) -> Result<()> + Sync + 'a>;
 
 /// Bytes of a known number that can be read from any offset. Nothing is mapped: a file that shrinks is an error and not a signal.
-pub trait Bytes {
+pub trait RandomRead {
     /// How many there are.
     fn len(&self) -> u64;
 
@@ -48,10 +48,10 @@ pub trait Bytes {
 
     /// At most `most` bytes from `offset` on; fewer at the end.
     fn part(&self, offset: u64, most: usize) -> Result<Vec<u8>> {
-        let there = self.len().saturating_sub(offset).min(most as u64) as usize;
-        let mut bytes = vec![0; there];
+        let present = self.len().saturating_sub(offset).min(most as u64) as usize;
+        let mut bytes = vec![0; present];
         // An offset that a file says may lie beyond all bytes.
-        if there > 0 {
+        if present > 0 {
             self.read_at(offset, &mut bytes)?;
         }
         Ok(bytes)
@@ -90,7 +90,7 @@ impl Fetched {
     }
 
     fn keep(&mut self, offset: u64, piece: Vec<u8>) {
-        if self.bytes + piece.len() as u64 > 2 * MOST_FETCHED {
+        if self.bytes + piece.len() as u64 > 2 * MAX_FETCHED {
             self.pieces.clear();
             self.bytes = 0;
         }
@@ -128,17 +128,17 @@ impl<'a> OpenFile<'a> {
         while at < end {
             let rest = into.get_mut((at - offset) as usize..).unwrap_or_default();
             let mut fetched = fetched.borrow_mut();
-            if let Some(there) = fetched.at(at) {
-                let count = there.len().min(rest.len());
-                rest.iter_mut().zip(there).for_each(|(to, from)| *to = *from);
+            if let Some(present) = fetched.at(at) {
+                let count = present.len().min(rest.len());
+                rest.iter_mut().zip(present).for_each(|(to, from)| *to = *from);
                 at += count as u64;
                 continue;
             }
             let (last, size) = fetched.last;
-            let size = if last == at { (2 * size).min(MOST_FETCHED) } else { LEAST_FETCHED };
+            let size = if last == at { (2 * size).min(MAX_FETCHED) } else { MIN_FETCHED };
             let size = size.max(end - at).min(self.len() - at);
             let mut piece = vec![0; usize::try_from(size).map_err(|_| ended())?];
-            self.source.read(&mut [Part { offset: at, bytes: &mut piece }], self.interrupt)?;
+            self.source.read(&mut [ReadRange { offset: at, bytes: &mut piece }], self.interrupt)?;
             fetched.last = (at + size, size);
             fetched.keep(at, piece);
         }
@@ -146,21 +146,21 @@ impl<'a> OpenFile<'a> {
     }
 }
 
-impl Bytes for OpenFile<'_> {
+impl RandomRead for OpenFile<'_> {
     fn len(&self) -> u64 {
         self.source.len()
     }
 
     fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<()> {
         match &self.fetched {
-            Some(fetched) if (into.len() as u64) < MOST_FETCHED => self.read_fetched(fetched, offset, into),
-            _ => self.source.read(&mut [Part { offset, bytes: into }], self.interrupt),
+            Some(fetched) if (into.len() as u64) < MAX_FETCHED => self.read_fetched(fetched, offset, into),
+            _ => self.source.read(&mut [ReadRange { offset, bytes: into }], self.interrupt),
         }
     }
 
     fn on_threads(&self) -> ReadAt<'_> {
         let source = &self.source;
-        Box::new(move |offset, bytes, go_on| source.read(&mut [Part { offset, bytes }], go_on))
+        Box::new(move |offset, bytes, cancel| source.read(&mut [ReadRange { offset, bytes }], cancel))
     }
 
     fn expect(&self, parts: &[(u64, u64)]) -> Result<()> {
@@ -168,19 +168,19 @@ impl Bytes for OpenFile<'_> {
         let (mut buffers, mut all): (Vec<(u64, Vec<u8>)>, u64) = (Vec::new(), 0);
         for (offset, len) in parts {
             let len = (*len).min(self.len().saturating_sub(*offset));
-            let is_there = fetched.borrow().at(*offset).is_some_and(|there| there.len() as u64 >= len);
+            let is_present = fetched.borrow().at(*offset).is_some_and(|present| present.len() as u64 >= len);
             all = all.saturating_add(len);
             // What does not stay at hand is fetched when it is read.
-            if all > MOST_FETCHED {
+            if all > MAX_FETCHED {
                 break;
             }
-            if len > 0 && !is_there {
+            if len > 0 && !is_present {
                 buffers.push((*offset, vec![0; usize::try_from(len).map_err(|_| ended())?]));
             }
         }
-        let mut asked: Vec<Part<'_>> =
-            buffers.iter_mut().map(|(offset, bytes)| Part { offset: *offset, bytes }).collect();
-        self.source.read_apart(&mut asked, self.interrupt)?;
+        let mut requested: Vec<ReadRange<'_>> =
+            buffers.iter_mut().map(|(offset, bytes)| ReadRange { offset: *offset, bytes }).collect();
+        self.source.read_materialized(&mut requested, self.interrupt)?;
         for (offset, piece) in buffers {
             fetched.borrow_mut().keep(offset, piece);
         }
@@ -188,7 +188,7 @@ impl Bytes for OpenFile<'_> {
     }
 }
 
-impl Bytes for [u8] {
+impl RandomRead for [u8] {
     fn len(&self) -> u64 {
         <[u8]>::len(self) as u64
     }
@@ -204,7 +204,7 @@ impl Bytes for [u8] {
     }
 }
 
-impl Bytes for Vec<u8> {
+impl RandomRead for Vec<u8> {
     fn len(&self) -> u64 {
         Self::len(self) as u64
     }
@@ -234,21 +234,21 @@ pub(crate) fn read_file(path: &Path, most: u64, interrupt: Interrupt<'_>) -> io:
 
 /// A part of other bytes, such as a member of an archive that is stored uncompressed.
 #[derive(Clone, Copy)]
-pub struct Slice<'a> {
-    bytes: &'a dyn Bytes,
+pub struct ByteSlice<'a> {
+    bytes: &'a dyn RandomRead,
     start: u64,
     len: u64,
 }
 
-impl<'a> Slice<'a> {
+impl<'a> ByteSlice<'a> {
     /// At most `len` bytes from `start` on; fewer at the end.
-    pub fn new(bytes: &'a dyn Bytes, start: u64, len: u64) -> Self {
+    pub fn new(bytes: &'a dyn RandomRead, start: u64, len: u64) -> Self {
         let start = start.min(bytes.len());
         Self { bytes, start, len: len.min(bytes.len() - start) }
     }
 }
 
-impl Bytes for Slice<'_> {
+impl RandomRead for ByteSlice<'_> {
     fn len(&self) -> u64 {
         self.len
     }
@@ -262,11 +262,11 @@ impl Bytes for Slice<'_> {
 
     fn on_threads(&self) -> ReadAt<'_> {
         let (read, start, len) = (self.bytes.on_threads(), self.start, self.len);
-        Box::new(move |offset, into, go_on| {
+        Box::new(move |offset, into, cancel| {
             if offset.checked_add(into.len() as u64).is_none_or(|end| end > len) {
                 return Err(ended());
             }
-            read(start + offset, into, go_on)
+            read(start + offset, into, cancel)
         })
     }
 
@@ -279,7 +279,7 @@ impl Bytes for Slice<'_> {
     }
 }
 
-impl Bytes for Spooled {
+impl RandomRead for Spooled {
     fn len(&self) -> u64 {
         Spooled::len(self)
     }
@@ -303,7 +303,7 @@ mod tests {
 
     use std::sync::Mutex;
 
-    use max_weights::memory::{Fingerprint, Identity, Origin};
+    use max_weights::memory::{FileIdentity, IdentityKind, Origin};
     use max_weights::uninterrupted;
 
     use super::*;
@@ -313,20 +313,20 @@ mod tests {
     struct Served {
         origin: Arc<Origin>,
         bytes: Vec<u8>,
-        asked: Mutex<Vec<Vec<(u64, usize)>>>,
+        requested: Mutex<Vec<Vec<(u64, usize)>>>,
     }
 
     impl Served {
         fn new(len: u64) -> Arc<Self> {
             let path = Path::new("s3://bucket/x").to_path_buf();
-            let fingerprint = Fingerprint { len, identity: Identity::Object([0; 32]) };
+            let fingerprint = FileIdentity { len, identity: IdentityKind::Object([0; 32]) };
             let origin = Arc::new(Origin { absolute: path.clone(), path, fingerprint });
             let bytes = (0..len).map(|place| (place % 251) as u8).collect();
-            Arc::new(Self { origin, bytes, asked: Mutex::default() })
+            Arc::new(Self { origin, bytes, requested: Mutex::default() })
         }
 
-        fn asked(&self) -> Vec<Vec<(u64, usize)>> {
-            std::mem::take(&mut self.asked.lock().expect("no panic"))
+        fn requested(&self) -> Vec<Vec<(u64, usize)>> {
+            std::mem::take(&mut self.requested.lock().expect("no panic"))
         }
     }
 
@@ -335,9 +335,9 @@ mod tests {
             &self.origin
         }
 
-        fn read(&self, parts: &mut [Part<'_>], _: Interrupt<'_>) -> Result<()> {
-            let asked = parts.iter().map(|part| (part.offset, part.bytes.len())).collect();
-            self.asked.lock().expect("no panic").push(asked);
+        fn read(&self, parts: &mut [ReadRange<'_>], _: Interrupt<'_>) -> Result<()> {
+            let requested = parts.iter().map(|part| (part.offset, part.bytes.len())).collect();
+            self.requested.lock().expect("no panic").push(requested);
             parts.iter_mut().try_for_each(|part| self.bytes.read_at(part.offset, part.bytes))
         }
 
@@ -358,8 +358,8 @@ mod tests {
         let mut at = 7;
         for size in (1..2_000).cycle().take(5_000) {
             at = (at * 7_919 + size) % served.bytes.len();
-            let there = size.min(served.bytes.len() - at);
-            assert_eq!(file.part(at as u64, size).expect("read"), &served.bytes[at..at + there]);
+            let present = size.min(served.bytes.len() - at);
+            assert_eq!(file.part(at as u64, size).expect("read"), &served.bytes[at..at + present]);
         }
         assert!(file.read_at(299_999, &mut [0; 2]).is_err());
         assert!(file.read_at(u64::MAX, &mut [0; 2]).is_err());
@@ -372,16 +372,16 @@ mod tests {
         for at in (0..served.bytes.len()).step_by(1 << 10) {
             file.part(at as u64, 1 << 10).expect("read");
         }
-        let asked = served.asked();
-        assert!(asked.len() < 16, "{}", asked.len());
-        assert_eq!(asked.iter().flatten().map(|(_, len)| len).sum::<usize>(), 10 << 20);
+        let requested = served.requested();
+        assert!(requested.len() < 16, "{}", requested.len());
+        assert_eq!(requested.iter().flatten().map(|(_, len)| len).sum::<usize>(), 10 << 20);
         let file = OpenFile::new(served.clone(), &uninterrupted);
         let parts: Vec<(u64, u64)> = (0..1_000).map(|number| (number * 10_000, 100)).collect();
         file.expect(&parts).expect("read");
         for (at, len) in parts {
             file.part(at, len as usize).expect("read");
         }
-        assert_eq!(served.asked().iter().map(Vec::len).collect::<Vec<_>>(), [1_000]);
+        assert_eq!(served.requested().iter().map(Vec::len).collect::<Vec<_>>(), [1_000]);
     }
 
     #[test]
@@ -391,9 +391,9 @@ mod tests {
         for at in (0..served.bytes.len()).step_by(1 << 20) {
             file.part(at as u64, 1 << 20).expect("read");
             let fetched = file.fetched.as_ref().expect("of a server").borrow();
-            let there: usize = fetched.pieces.values().map(Vec::len).sum();
-            assert_eq!(there as u64, fetched.bytes);
-            assert!(there as u64 <= 2 * MOST_FETCHED);
+            let present: usize = fetched.pieces.values().map(Vec::len).sum();
+            assert_eq!(present as u64, fetched.bytes);
+            assert!(present as u64 <= 2 * MAX_FETCHED);
         }
     }
 }

@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use max_weights::Result;
 use sha2::{Digest as _, Sha256};
 
-use crate::bytes::Bytes;
+use crate::bytes::RandomRead;
 
 /// Bytes of the digest.
-pub(crate) type Code = [u8; 32];
+pub(crate) type DigestBytes = [u8; 32];
 
 /// Bytes that are read at a time: they stay in the cache of the core.
 const PART: u64 = 256 << 10;
@@ -22,7 +22,7 @@ const ALWAYS: u64 = 64 << 20;
 /// The digests of one file and of the members in it, each made once.
 #[derive(Default)]
 pub(crate) struct CodeDigests {
-    known: HashMap<(Option<String>, u64), Code>,
+    known: HashMap<(Option<String>, u64), DigestBytes>,
     hashed: u64,
 }
 
@@ -31,28 +31,28 @@ impl CodeDigests {
     pub(crate) fn of(
         &mut self,
         member: Option<&str>,
-        bytes: &dyn Bytes,
+        bytes: &dyn RandomRead,
         whole: u64,
-        go_on: &dyn Fn() -> Result<()>,
-    ) -> Code {
+        cancel: &dyn Fn() -> Result<()>,
+    ) -> DigestBytes {
         let key = (member.map(str::to_owned), bytes.len());
         if let Some(known) = self.known.get(&key) {
             return *known;
         }
         self.hashed = self.hashed.saturating_add(bytes.len());
-        let has_room = self.hashed <= whole.saturating_mul(MAX_TIMES).saturating_add(ALWAYS);
+        let has_space = self.hashed <= whole.saturating_mul(MAX_TIMES).saturating_add(ALWAYS);
         let digest =
-            has_room.then(|| digest(bytes, &AtomicU64::new(0), go_on).ok()).flatten().unwrap_or_else(unlike_any);
+            has_space.then(|| digest(bytes, &AtomicU64::new(0), cancel).ok()).flatten().unwrap_or_else(unlike_any);
         self.known.insert(key, digest);
         digest
     }
 }
 
 /// The digest of all bytes, which are counted in `done`.
-pub(crate) fn digest(bytes: &dyn Bytes, done: &AtomicU64, go_on: &dyn Fn() -> Result<()>) -> Result<Code> {
+pub(crate) fn digest(bytes: &dyn RandomRead, done: &AtomicU64, cancel: &dyn Fn() -> Result<()>) -> Result<DigestBytes> {
     let (mut hash, mut part, mut at) = (Sha256::new(), Vec::new(), 0);
     while at < bytes.len() {
-        go_on()?;
+        cancel()?;
         part.resize((bytes.len() - at).min(PART) as usize, 0);
         bytes.read_at(at, &mut part)?;
         hash.update(&part);
@@ -63,7 +63,7 @@ pub(crate) fn digest(bytes: &dyn Bytes, done: &AtomicU64, go_on: &dyn Fn() -> Re
 }
 
 /// One that no bytes have.
-pub(crate) fn unlike_any() -> Code {
+pub(crate) fn unlike_any() -> DigestBytes {
     let mut code = [0; 32];
     for part in code.chunks_mut(8) {
         let number = RandomState::new().build_hasher().finish().to_le_bytes();

@@ -12,10 +12,10 @@ use max_weights::source::{Source, Spooled};
 use max_weights::workers::Interrupt;
 use max_weights::{Catalog, Diagnostic, Error, Result};
 
-use crate::bytes::Bytes;
+use crate::bytes::RandomRead;
 use crate::code_digest::CodeDigests;
 use crate::kind::Kind;
-use crate::options::{Asked, Options};
+use crate::options::{RuleState, ValidateOptions};
 use crate::report::{Depth, FileReport, Global, TensorSummary};
 
 /// Unpacked data stays in memory up to this size, and spills to a temporary file beyond.
@@ -31,9 +31,9 @@ const ALWAYS_LOOKED_AT: u64 = 64 << 20;
 
 /// Some bytes that are looked at: a file, or a member of an archive in it.
 #[derive(Clone, Copy)]
-pub struct Piece<'a> {
+pub struct ByteSpan<'a> {
     /// The bytes.
-    pub bytes: &'a dyn Bytes,
+    pub bytes: &'a dyn RandomRead,
     /// The name of the file or member, for formats that are recognised by suffixes.
     pub name: &'a str,
     /// The way to the member through archives; `None` for the file itself.
@@ -42,21 +42,21 @@ pub struct Piece<'a> {
     pub depth: usize,
 }
 
-impl<'a> Piece<'a> {
+impl<'a> ByteSpan<'a> {
     /// A whole file.
-    pub fn file(bytes: &'a dyn Bytes, name: &'a str) -> Self {
+    pub fn file(bytes: &'a dyn RandomRead, name: &'a str) -> Self {
         Self { bytes, name, member: None, depth: 0 }
     }
 
     /// The path to a member of this archive, with its printable name.
     pub fn way_to(&self, name: &str) -> String {
-        let name = max_weights::text::shown(name);
+        let name = max_weights::text::escape(name);
         self.member.map_or_else(|| name.clone(), |outer| format!("{outer}!/{name}"))
     }
 
     /// A member of this archive; `way` is [`Piece::way_to`] it.
-    pub fn inside<'b>(&self, bytes: &'b dyn Bytes, name: &'b str, way: &'b str) -> Piece<'b> {
-        Piece { bytes, name, member: Some(way), depth: self.depth + 1 }
+    pub fn inside<'b>(&self, bytes: &'b dyn RandomRead, name: &'b str, way: &'b str) -> ByteSpan<'b> {
+        ByteSpan { bytes, name, member: Some(way), depth: self.depth + 1 }
     }
 }
 
@@ -72,9 +72,9 @@ pub(crate) struct Arrays {
 }
 
 /// The check of one file.
-pub struct Context<'a> {
+pub struct FileContext<'a> {
     /// The options.
-    pub options: &'a Options,
+    pub options: &'a ValidateOptions,
     /// What is known of the file.
     pub file: FileReport,
     /// What the header of a file of weights contains, for checks that compare files.
@@ -92,20 +92,20 @@ pub struct Context<'a> {
     unpacked: u64,
     nested: u64,
     looked_at: u64,
-    pace: Pace<'a>,
+    pace: CheckPace<'a>,
 }
 
 /// Checks for cancellation and the deadline.
 #[derive(Clone)]
-pub struct Pace<'a> {
+pub struct CheckPace<'a> {
     path: Arc<Path>,
     deadline: Option<Instant>,
     interrupt: Interrupt<'a>,
 }
 
-impl Pace<'_> {
+impl CheckPace<'_> {
     /// An error if the work is to end: by Ctrl-C, or as time has run out.
-    pub fn go_on(&self) -> Result<()> {
+    pub fn check_cancelled(&self) -> Result<()> {
         in_time(self.deadline, &self.path).and_then(|()| (self.interrupt)())
     }
 }
@@ -118,9 +118,15 @@ pub(crate) fn in_time(deadline: Option<Instant>, path: &Path) -> Result<()> {
     Ok(())
 }
 
-impl<'a> Context<'a> {
+impl<'a> FileContext<'a> {
     /// The check of this file.
-    pub fn new(path: Arc<Path>, bytes: u64, kind: Kind, options: &'a Options, interrupt: Interrupt<'a>) -> Self {
+    pub fn new(
+        path: Arc<Path>,
+        bytes: u64,
+        kind: Kind,
+        options: &'a ValidateOptions,
+        interrupt: Interrupt<'a>,
+    ) -> Self {
         let file = FileReport {
             path,
             kind: kind.name().to_owned(),
@@ -137,7 +143,7 @@ impl<'a> Context<'a> {
             parameters: None,
         };
         let deadline = options.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        let pace = Pace { path: file.path.clone(), deadline, interrupt };
+        let pace = CheckPace { path: file.path.clone(), deadline, interrupt };
         Self {
             options,
             file,
@@ -161,8 +167,8 @@ impl<'a> Context<'a> {
     }
 
     /// An error if the work is to end: by Ctrl-C, or as time has run out. To be asked at least every few milliseconds.
-    pub fn go_on(&self) -> Result<()> {
-        self.pace.go_on()
+    pub fn check_cancelled(&self) -> Result<()> {
+        self.pace.check_cancelled()
     }
 
     /// What reading asks, which an error of another file's time does not end.
@@ -171,21 +177,21 @@ impl<'a> Context<'a> {
     }
 
     /// What asks the same without the rest of this.
-    pub fn pace(&self) -> Pace<'a> {
+    pub fn pace(&self) -> CheckPace<'a> {
         self.pace.clone()
     }
 
     /// Keeps a finding about this piece, unless its rule is not asked for.
-    pub fn report(&mut self, piece: &Piece<'_>, mut finding: Diagnostic) {
+    pub fn report(&mut self, piece: &ByteSpan<'_>, mut finding: Diagnostic) {
         if finding.member.is_none() {
             finding.member = piece.member.map(str::to_owned);
             // What a file says of itself may lead beyond its end.
             finding.offset = finding.offset.filter(|offset| *offset <= piece.bytes.len());
         }
         let runs_code = finding.rule.verdict >= Verdict::NeedsTrust;
-        if runs_code && finding.code.is_none() && self.options.asks_for(finding.rule) == Asked::Yes {
+        if runs_code && finding.code.is_none() && self.options.asks_for(finding.rule) == RuleState::Yes {
             let (pace, whole) = (self.pace(), self.file.bytes);
-            finding.code = Some(self.codes.of(piece.member, piece.bytes, whole, &|| pace.go_on()));
+            finding.code = Some(self.codes.of(piece.member, piece.bytes, whole, &|| pace.check_cancelled()));
         }
         self.report_here(finding);
     }
@@ -194,9 +200,9 @@ impl<'a> Context<'a> {
     pub fn report_here(&mut self, mut finding: Diagnostic) {
         let rule = finding.rule;
         match self.options.asks_for(rule) {
-            Asked::Yes => {}
-            Asked::No => return,
-            Asked::NotButCounts => return self.file.except(rule),
+            RuleState::Yes => {}
+            RuleState::No => return,
+            RuleState::NotButCounts => return self.file.except(rule),
         }
         // That the name says what the bytes are not, is found as a question of safety, too.
         if rule == rules::FILE_SUFFIX && self.findings.list().iter().any(|found| found.rule == rules::CONTAINER_SUFFIX)
@@ -213,8 +219,8 @@ impl<'a> Context<'a> {
 
     /// Lists a class or function that a pickle names, once.
     pub fn global(&mut self, global: Global) {
-        let has_room = self.file.globals.len() < MAX_GLOBALS;
-        if has_room && self.globals.insert((global.module.clone(), global.name.clone())) {
+        let has_space = self.file.globals.len() < MAX_GLOBALS;
+        if has_space && self.globals.insert((global.module.clone(), global.name.clone())) {
             self.file.globals.push(global);
         }
     }
@@ -223,8 +229,8 @@ impl<'a> Context<'a> {
     #[must_use]
     pub fn look(&mut self, bytes: u64) -> bool {
         self.looked_at = self.looked_at.saturating_add(bytes);
-        let there = self.file.bytes.saturating_add(self.unpacked);
-        self.looked_at <= there.saturating_mul(MAX_LOOKS).saturating_add(ALWAYS_LOOKED_AT)
+        let present = self.file.bytes.saturating_add(self.unpacked);
+        self.looked_at <= present.saturating_mul(MAX_LOOKS).saturating_add(ALWAYS_LOOKED_AT)
     }
 
     /// Counts `bytes` more unpacked from this file; false if the limit is exceeded.
@@ -240,8 +246,8 @@ impl<'a> Context<'a> {
     #[must_use]
     pub(crate) fn nest(&mut self, bytes: u64) -> bool {
         self.nested = self.nested.saturating_add(bytes);
-        let there = self.file.bytes.saturating_add(self.unpacked);
-        self.nested <= there.saturating_mul(self.options.nesting as u64)
+        let present = self.file.bytes.saturating_add(self.unpacked);
+        self.nested <= present.saturating_mul(self.options.nesting as u64)
     }
 
     /// A buffer for unpacked data: in memory while it is small, within the thread's share of the limit for all files.
@@ -269,12 +275,12 @@ impl<'a> Context<'a> {
 
     /// The file, its findings (the worst first), and how many were left out.
     pub fn finish(self) -> (FileReport, Vec<Diagnostic>, u64) {
-        let left_out = self.findings.dropped() as u64;
+        let excluded = self.findings.dropped() as u64;
         let mut findings = self.findings.into_list();
         findings.sort_by_key(|finding| {
             (std::cmp::Reverse((finding.rule.verdict, finding.rule.severity)), finding.member.clone(), finding.offset)
         });
-        (self.file, findings, left_out)
+        (self.file, findings, excluded)
     }
 }
 
@@ -286,15 +292,15 @@ mod tests {
 
     #[test]
     fn what_is_found_twice_is_neither_kept_nor_counted_twice() {
-        let options = Options::default();
-        let mut context = Context::new(Path::new("a").into(), 1 << 20, Kind::Unknown, &options, &uninterrupted);
+        let options = ValidateOptions::default();
+        let mut context = FileContext::new(Path::new("a").into(), 1 << 20, Kind::Unknown, &options, &uninterrupted);
         for _ in 0..3 {
             for offset in 0..MAX_FINDINGS as u64 + 50 {
                 context.report_here(Diagnostic::new(rules::FORMAT_UNKNOWN, "the same").offset(offset));
             }
         }
-        let (file, findings, left_out) = context.finish();
-        assert_eq!((findings.len(), left_out), (MAX_FINDINGS, 50));
+        let (file, findings, excluded) = context.finish();
+        assert_eq!((findings.len(), excluded), (MAX_FINDINGS, 50));
         assert_eq!((file.answer, file.reported), (Verdict::Broken, Verdict::Broken));
     }
 }

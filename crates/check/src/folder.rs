@@ -13,16 +13,16 @@ use max_weights::workers::Interrupt;
 use max_weights::{Catalog, Diagnostic, Result};
 
 use crate::bytes::OpenFile;
-use crate::code_digest::{self, Code};
+use crate::code_digest::{self, DigestBytes};
 use crate::context::in_time;
 use crate::kind::Kind;
-use crate::options::{Asked, Options};
-use crate::progress::Progress;
+use crate::options::{RuleState, ValidateOptions};
+use crate::progress::ValidateProgress;
 use crate::report::{Depth, TensorSummary};
 
 /// One file of a folder.
 #[derive(Debug, Clone)]
-pub struct Entry {
+pub struct ListedFile {
     /// Its path, or its printable URL.
     pub path: Arc<Path>,
     /// The path or URL that it is opened by.
@@ -39,7 +39,7 @@ pub struct Entry {
     pub catalog: Option<Arc<Catalog>>,
 }
 
-impl Entry {
+impl ListedFile {
     /// The name without folders.
     pub fn name(&self) -> &str {
         self.below.rsplit('/').next().unwrap_or(&self.below)
@@ -56,18 +56,18 @@ impl Entry {
 
 /// All files in one folder, without those in folders of it.
 #[derive(Debug, Clone)]
-pub struct Folder {
+pub struct FolderListing {
     /// The folder.
     pub path: Arc<Path>,
     /// Whether all files of it were given: not only one of them.
     pub is_whole: bool,
     /// Its files, by name.
-    pub files: Vec<Entry>,
+    pub files: Vec<ListedFile>,
 }
 
-impl Folder {
+impl FolderListing {
     /// The file of this name.
-    pub fn file(&self, name: &str) -> Option<&Entry> {
+    pub fn file(&self, name: &str) -> Option<&ListedFile> {
         self.files.iter().find(|entry| entry.name() == name)
     }
 }
@@ -77,7 +77,7 @@ pub struct FolderReport {
     /// The findings.
     pub findings: Vec<Diagnostic>,
     /// How many were not kept, as there were many of their rule.
-    pub left_out: u64,
+    pub omitted: u64,
     /// How deep files were looked into.
     pub depths: Vec<(Arc<Path>, Depth)>,
     /// What tensors are like.
@@ -89,23 +89,23 @@ pub struct FolderReport {
 /// The check of one folder.
 pub struct FolderContext<'a> {
     /// The options.
-    pub options: &'a Options,
+    pub options: &'a ValidateOptions,
     /// Asked at least every few milliseconds.
     pub interrupt: Interrupt<'a>,
     findings: Diagnostics,
     depths: Vec<(Arc<Path>, Depth)>,
     tensors: Vec<TensorSummary>,
     excepted: HashMap<Arc<Path>, &'static Rule>,
-    codes: HashMap<Arc<Path>, Code>,
-    folder: Option<&'a Folder>,
+    codes: HashMap<Arc<Path>, DigestBytes>,
+    folder: Option<&'a FolderListing>,
     all: Option<&'a HashSet<Arc<Path>>>,
     deadline: Option<Instant>,
-    progress: Option<&'a Progress>,
+    progress: Option<&'a ValidateProgress>,
 }
 
 impl<'a> FolderContext<'a> {
     /// The check of a folder.
-    pub fn new(options: &'a Options, interrupt: Interrupt<'a>) -> Self {
+    pub fn new(options: &'a ValidateOptions, interrupt: Interrupt<'a>) -> Self {
         Self {
             options,
             interrupt,
@@ -129,7 +129,7 @@ impl<'a> FolderContext<'a> {
 
     /// Sets the folder whose files it is about.
     #[must_use]
-    pub fn of(self, folder: &'a Folder) -> Self {
+    pub fn of(self, folder: &'a FolderListing) -> Self {
         Self { folder: Some(folder), ..self }
     }
 
@@ -146,7 +146,7 @@ impl<'a> FolderContext<'a> {
 
     /// Sets what counts how far this is.
     #[must_use]
-    pub fn counting(self, progress: &'a Progress) -> Self {
+    pub fn counting(self, progress: &'a ValidateProgress) -> Self {
         Self { progress: Some(progress), ..self }
     }
 
@@ -156,13 +156,13 @@ impl<'a> FolderContext<'a> {
     }
 
     /// An error if the work is to end: by Ctrl-C, or as time has run out while this was looked at. To be asked at least every few milliseconds.
-    pub fn go_on(&self, path: &Path) -> Result<()> {
+    pub fn check_cancelled(&self, path: &Path) -> Result<()> {
         in_time(self.deadline, path)?;
         (self.interrupt)()
     }
 
     /// What counts how far this is.
-    pub fn progress(&self) -> Option<&'a Progress> {
+    pub fn progress(&self) -> Option<&'a ValidateProgress> {
         self.progress
     }
 
@@ -175,9 +175,9 @@ impl<'a> FolderContext<'a> {
     pub fn report(&mut self, path: &Arc<Path>, mut finding: Diagnostic) {
         let rule = finding.rule;
         match self.options.asks_for(rule) {
-            Asked::Yes => {}
-            Asked::No => return,
-            Asked::NotButCounts => {
+            RuleState::Yes => {}
+            RuleState::No => return,
+            RuleState::NotButCounts => {
                 let worst = self.excepted.entry(path.clone()).or_insert(rule);
                 if rule.verdict > worst.verdict {
                     *worst = rule;
@@ -193,7 +193,7 @@ impl<'a> FolderContext<'a> {
     }
 
     /// The digest of a file that runs code.
-    fn code(&mut self, path: &Arc<Path>) -> Code {
+    fn code(&mut self, path: &Arc<Path>) -> DigestBytes {
         let interrupt = self.interrupt;
         let entry = self.folder.and_then(|folder| folder.files.iter().find(|entry| entry.path == *path));
         let open = || entry.map_or_else(|| OpenFile::open(path, interrupt), |entry| entry.open(interrupt));
@@ -211,7 +211,7 @@ impl<'a> FolderContext<'a> {
     /// What was found.
     pub fn finish(self) -> FolderReport {
         let Self { findings, depths, tensors, excepted, .. } = self;
-        let left_out = findings.dropped() as u64;
-        FolderReport { findings: findings.into_list(), left_out, depths, tensors, excepted }
+        let omitted = findings.dropped() as u64;
+        FolderReport { findings: findings.into_list(), omitted, depths, tensors, excepted }
     }
 }

@@ -22,7 +22,7 @@ const MAX_SEARCHED: usize = 1 << 20;
 
 /// What is taken for JSON.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Dialect {
+pub(crate) enum JsonDialect {
     /// What Python's `json` takes for text: numbers that JSON does not have, which are read as 0.0, and halves of surrogates.
     Python,
     /// What any reader takes, in any encoding: for looking at what a text names, not at its numbers, which are all read as 0. So a number of an
@@ -40,7 +40,7 @@ pub(crate) struct Document {
 
 impl Document {
     /// Reads a text with at most `max_values` values; an error names where it is not JSON.
-    pub(crate) fn read(text: &[u8], dialect: Dialect, max_values: usize) -> Result<Self, String> {
+    pub(crate) fn read(text: &[u8], dialect: JsonDialect, max_values: usize) -> Result<Self, String> {
         let text = tolerated(text, dialect);
         let mut deserializer = serde_json::Deserializer::from_slice(&text);
         let read = Self::within(max_values, &mut deserializer);
@@ -49,7 +49,7 @@ impl Document {
 
     fn within<'de, D: Deserializer<'de>>(max_values: usize, deserializer: D) -> Result<Self, D::Error> {
         let (left, duplicates) = (Cell::new(max_values), RefCell::default());
-        let value = Reader { left: &left, max_values, duplicates: &duplicates }.deserialize(deserializer)?;
+        let value = BoundedJsonReader { left: &left, max_values, duplicates: &duplicates }.deserialize(deserializer)?;
         Ok(Self { value, duplicates: duplicates.into_inner() })
     }
 }
@@ -62,18 +62,18 @@ impl<'de> Deserialize<'de> for Document {
 
 /// The value of a text of which only the names count.
 pub(crate) fn read(text: &[u8]) -> Result<Value, String> {
-    Document::read(text, Dialect::Any, MAX_VALUES).map(|document| document.value)
+    Document::read(text, JsonDialect::Any, MAX_VALUES).map(|document| document.value)
 }
 
 /// Makes a value as long as there is room for it.
 #[derive(Clone, Copy)]
-struct Reader<'l> {
+struct BoundedJsonReader<'l> {
     left: &'l Cell<usize>,
     max_values: usize,
     duplicates: &'l RefCell<Vec<(String, Value)>>,
 }
 
-impl Reader<'_> {
+impl BoundedJsonReader<'_> {
     fn take<E: Error>(self, count: usize) -> Result<(), E> {
         let left = self.left.get().checked_sub(count);
         self.left.set(left.unwrap_or(0));
@@ -81,7 +81,7 @@ impl Reader<'_> {
     }
 }
 
-impl<'de> DeserializeSeed<'de> for Reader<'_> {
+impl<'de> DeserializeSeed<'de> for BoundedJsonReader<'_> {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
@@ -89,7 +89,7 @@ impl<'de> DeserializeSeed<'de> for Reader<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for Reader<'_> {
+impl<'de> Visitor<'de> for BoundedJsonReader<'_> {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -171,9 +171,9 @@ pub(crate) fn decoded(bytes: &[u8]) -> Vec<u8> {
 }
 
 /// The text with what JSON does not have put in a form that every reader takes, of the same length.
-fn tolerated(text: &[u8], dialect: Dialect) -> Vec<u8> {
-    let mut bytes = if dialect == Dialect::Any { decoded(text) } else { text.to_vec() };
-    if dialect == Dialect::Any && bytes.starts_with(b"\xef\xbb\xbf") {
+fn tolerated(text: &[u8], dialect: JsonDialect) -> Vec<u8> {
+    let mut bytes = if dialect == JsonDialect::Any { decoded(text) } else { text.to_vec() };
+    if dialect == JsonDialect::Any && bytes.starts_with(b"\xef\xbb\xbf") {
         bytes.splice(..3, *b"   ");
     }
     let mut at = 0;
@@ -188,14 +188,14 @@ fn tolerated(text: &[u8], dialect: Dialect) -> Vec<u8> {
 }
 
 /// Replaces a number that JSON does not have, or whose value does not matter, by zero.
-fn after_number(bytes: &mut [u8], start: usize, dialect: Dialect) -> usize {
+fn after_number(bytes: &mut [u8], start: usize, dialect: JsonDialect) -> usize {
     let rest = bytes.get(start..).unwrap_or_default();
     let len = rest.iter().take_while(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(byte)).count();
     let Some(word) = bytes.get_mut(start..start + len) else { return start + 1 };
     let name = word.strip_prefix(b"-").unwrap_or(word);
     let zero: &[u8] = match name {
         b"NaN" | b"Infinity" => b"0.0",
-        [b'0'..=b'9', ..] if dialect == Dialect::Any => b"0",
+        [b'0'..=b'9', ..] if dialect == JsonDialect::Any => b"0",
         _ => return start + len.max(1),
     };
     word.fill(b' ');
@@ -240,34 +240,34 @@ fn unit(bytes: &[u8], at: usize) -> Option<u32> {
 }
 
 /// The line of the first occurrence, and its byte.
-pub(crate) fn line_of(text: &[u8], wanted: &str) -> Option<(usize, u64)> {
+pub(crate) fn line_of(text: &[u8], requested: &str) -> Option<(usize, u64)> {
     let text = text.get(..text.len().min(MAX_SEARCHED))?;
-    let at = memchr::memmem::find(text, wanted.as_bytes())?;
+    let at = memchr::memmem::find(text, requested.as_bytes())?;
     Some((text.get(..at)?.split(|byte| *byte == b'\n').count(), at as u64))
 }
 
 /// The files that the index of a sharded checkpoint names, each once; none where it is broken, which its own check says.
 pub(crate) fn files_of_index(text: &[u8]) -> BTreeSet<String> {
     #[derive(serde::Deserialize)]
-    struct Index {
+    struct IndexJson {
         #[serde(default)]
-        weight_map: Files,
+        weight_map: ShardNames,
     }
-    let index = serde_json::from_slice(&tolerated(text, Dialect::Any));
-    index.map(|Index { weight_map: Files(files) }| files).unwrap_or_default()
+    let index = serde_json::from_slice(&tolerated(text, JsonDialect::Any));
+    index.map(|IndexJson { weight_map: ShardNames(files) }| files).unwrap_or_default()
 }
 
 /// The values of an object, each once: there are a few files for a quarter of a million tensors.
 #[derive(Default)]
-struct Files(BTreeSet<String>);
+struct ShardNames(BTreeSet<String>);
 
-impl<'de> Deserialize<'de> for Files {
+impl<'de> Deserialize<'de> for ShardNames {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_map(Self::default())
     }
 }
 
-impl<'de> Visitor<'de> for Files {
+impl<'de> Visitor<'de> for ShardNames {
     type Value = Self;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -308,7 +308,7 @@ mod tests {
     use super::*;
 
     fn python(text: &[u8]) -> Result<Document, String> {
-        Document::read(text, Dialect::Python, MAX_VALUES)
+        Document::read(text, JsonDialect::Python, MAX_VALUES)
     }
 
     #[test]
@@ -323,7 +323,7 @@ mod tests {
 
     #[test]
     fn more_values_than_there_is_room_for_are_an_error() {
-        let within = |text: &str, most| Document::read(text.as_bytes(), Dialect::Python, most).is_ok();
+        let within = |text: &str, most| Document::read(text.as_bytes(), JsonDialect::Python, most).is_ok();
         assert!(within("[0, 0, [0]]", 4) && !within("[0, 0, [0]]", 3));
         assert!(within(r#"{"a": {"b": 1}}"#, 6) && !within(r#"{"a": {"b": 1}}"#, 5));
         let error = read(format!("[{}0]", "0,".repeat(MAX_VALUES)).as_bytes()).expect_err("too many");
@@ -334,7 +334,7 @@ mod tests {
     fn a_megabyte_of_nesting_is_an_error_in_every_dialect() {
         for nest in ["[", "{\"a\":", "[[{\"a\":[", "\"\\", "-", "{\"a\":1,\"a\":[", "NaN", "\\ud800"] {
             let text = nest.repeat((1 << 20) / nest.len());
-            for dialect in [Dialect::Python, Dialect::Any] {
+            for dialect in [JsonDialect::Python, JsonDialect::Any] {
                 let error = Document::read(text.as_bytes(), dialect, MAX_VALUES).expect_err("nested");
                 assert!(error.len() < 200, "{error}");
             }

@@ -105,11 +105,11 @@ impl Kind {
         }
         if let Ok(kind) = format::sniff(first, len) {
             return match kind {
-                format::Kind::Safetensors => Self::Safetensors,
-                format::Kind::Gguf => Self::Gguf,
-                format::Kind::TorchZip => Self::Zip,
-                format::Kind::TorchLegacy => Self::TorchLegacy,
-                format::Kind::TorchDistributed => Self::Pickle,
+                format::FormatKind::Safetensors => Self::Safetensors,
+                format::FormatKind::Gguf => Self::Gguf,
+                format::FormatKind::TorchZip => Self::Zip,
+                format::FormatKind::TorchLegacy => Self::TorchLegacy,
+                format::FormatKind::TorchDistributed => Self::Pickle,
                 _ => Self::Tar,
             };
         }
@@ -251,10 +251,10 @@ fn is_tar(first: &[u8]) -> bool {
     const CHECKSUM: std::ops::Range<usize> = 148..156;
     let Some(header) = first.get(..512).filter(|header| header[0] != 0) else { return false };
     let digits: Vec<u8> = header[CHECKSUM].iter().copied().filter(u8::is_ascii_digit).collect();
-    let said = std::str::from_utf8(&digits).ok().and_then(|digits| u32::from_str_radix(digits, 8).ok());
+    let declared = std::str::from_utf8(&digits).ok().and_then(|digits| u32::from_str_radix(digits, 8).ok());
     let sum: u32 =
         (0..512).zip(header).map(|(at, byte)| if CHECKSUM.contains(&at) { 0x20 } else { u32::from(*byte) }).sum();
-    said == Some(sum)
+    declared == Some(sum)
 }
 
 /// Whether these are the first bytes of a bzip2 stream, with the mark of a block or of the end, as far as they go; a text may begin with the same letters.
@@ -341,5 +341,5 @@ fn is_python_script(text: &[u8]) -> bool {
 /// Whether a name ends in one of these suffixes, ignoring case.
 pub(crate) fn has_suffix(name: &str, suffixes: &str) -> bool {
     name.rsplit_once('.')
-        .is_some_and(|(_, suffix)| words::each(suffixes).any(|wanted| suffix.eq_ignore_ascii_case(wanted)))
+        .is_some_and(|(_, suffix)| words::each(suffixes).any(|requested| suffix.eq_ignore_ascii_case(requested)))
 }

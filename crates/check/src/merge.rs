@@ -14,7 +14,7 @@ use crate::manifest::{Manifest, bytes_of, hexadecimal, set_hash};
 use crate::share::Share;
 
 /// The longest report that is read.
-const MOST_BYTES: u64 = 1 << 30;
+const MAX_BYTES: u64 = 1 << 30;
 /// Verdicts, the mildest first. A task that examined nothing does not affect the result.
 const ANSWERS: [Verdict; 7] = [
     Verdict::Unknown,
@@ -45,10 +45,10 @@ pub fn merge(paths: &[impl AsRef<Path>]) -> Result<Merged> {
     let mut reports: BTreeMap<usize, (&Path, Share, Value)> = BTreeMap::new();
     for path in paths {
         let path = path.as_ref();
-        let bytes = read_file(path, MOST_BYTES, &stopped_here)
+        let bytes = read_file(path, MAX_BYTES, &stopped_here)
             .map_err(|error| Error::io(path, "read the report", error))?
             .ok_or_else(|| refused(path, "it is too long for a report"))?;
-        let report: Value = read(&bytes, MOST_BYTES)
+        let report: Value = read(&bytes, MAX_BYTES)
             .map_err(|problem| refused(path, &format!("it is no report that can be joined: {problem}")))?;
         let share = report.get("task").or_else(|| report.pointer("/runs/0/properties/task"));
         let share = share.and_then(|share| serde_json::from_value::<Share>(share.clone()).ok()).ok_or_else(|| {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use max_weights::rules::{self, Rule, Severity, Verdict};
 use max_weights::workers::stopped_here;
-use max_weights::write::Task;
+use max_weights::write::TaskNumber;
 use max_weights::{OpenOptions, Result};
 
 use crate::words::named;
@@ -23,14 +23,14 @@ named! {
 
 /// Which rules count.
 #[derive(Debug, Clone, Default)]
-pub struct Selection {
+pub struct RuleSelection {
     /// Codes and names of rules, beginnings of codes (`MW-EX`), or `security`; none: all.
     pub select: Vec<String>,
     /// Rules that do not count although they are selected.
     pub ignore: Vec<String>,
 }
 
-impl Selection {
+impl RuleSelection {
     /// Whether this rule counts.
     pub fn has(&self, rule: &Rule) -> bool {
         let names = |list: &[String]| list.iter().any(|word| matches(rule, word));
@@ -70,11 +70,11 @@ fn matches(rule: &Rule, word: &str) -> bool {
 
 /// The options of a validation.
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct ValidateOptions {
     /// How deep.
     pub level: Level,
     /// Which rules.
-    pub selection: Selection,
+    pub selection: RuleSelection,
     /// Findings below this are left out.
     pub severity: Severity,
     /// How many files are looked at at the same time; none: as many as there are processors.
@@ -86,7 +86,7 @@ pub struct Options {
     /// After this time the remaining files are listed as not examined.
     pub timeout: Option<Duration>,
     /// Only the folders of this task are looked at, of several tasks that share the work.
-    pub task: Option<Task>,
+    pub task: Option<TaskNumber>,
     /// Archives in archives are looked into so deep.
     pub nesting: usize,
     /// Maximum bytes unpacked from one file, over all its archives.
@@ -95,11 +95,11 @@ pub struct Options {
     pub interrupt: fn() -> Result<()>,
 }
 
-impl Default for Options {
+impl Default for ValidateOptions {
     fn default() -> Self {
         Self {
             level: Level::Structure,
-            selection: Selection::default(),
+            selection: RuleSelection::default(),
             severity: Severity::Note,
             jobs: None,
             max_memory: None,
@@ -115,14 +115,14 @@ impl Default for Options {
 
 /// Whether findings of a rule are selected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Asked {
+pub(crate) enum RuleState {
     Yes,
     No,
     /// They are not reported, but a file that has one is not clean.
     NotButCounts,
 }
 
-impl Options {
+impl ValidateOptions {
     /// How headers are read.
     pub(crate) fn opening(&self) -> OpenOptions {
         let mut options = OpenOptions::default();
@@ -131,14 +131,14 @@ impl Options {
     }
 
     /// Whether findings of this rule are asked for. What is about safety counts all the same, and so do warnings that are only not to be shown.
-    pub(crate) fn asks_for(&self, rule: &Rule) -> Asked {
+    pub(crate) fn asks_for(&self, rule: &Rule) -> RuleState {
         if !self.selection.has(rule) {
-            return if rule.verdict < Verdict::Broken { Asked::No } else { Asked::NotButCounts };
+            return if rule.verdict < Verdict::Broken { RuleState::No } else { RuleState::NotButCounts };
         }
         match rule.severity {
-            severity if severity >= self.severity => Asked::Yes,
-            Severity::Note => Asked::No,
-            _ => Asked::NotButCounts,
+            severity if severity >= self.severity => RuleState::Yes,
+            Severity::Note => RuleState::No,
+            _ => RuleState::NotButCounts,
         }
     }
 }

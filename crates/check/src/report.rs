@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use max_weights::Diagnostic;
-use max_weights::check::{Number, Statistics};
+use max_weights::check::{ExactNumber, Statistics};
 use max_weights::format::pickle::names;
 use max_weights::rules::{Rule, Severity, Verdict};
 use max_weights::tensor::TensorInfo;
@@ -141,7 +141,7 @@ pub struct TensorSummary {
 impl TensorSummary {
     /// Of this tensor, with what its values are like, if they were read.
     pub(crate) fn new(path: &Arc<Path>, info: &TensorInfo<'_>, values: Option<&Statistics>) -> Self {
-        let float = |of: fn(&Statistics) -> Option<Number>| values.and_then(of).map(Number::to_f64);
+        let float = |of: fn(&Statistics) -> Option<ExactNumber>| values.and_then(of).map(ExactNumber::to_f64);
         let (mean, deviation) = (values.and_then(|of| of.mean), values.and_then(|of| of.deviation));
         // The mean of the squares is the variance and the square of the mean.
         let norm = values
@@ -173,7 +173,7 @@ pub struct Report {
     /// The findings, by file, the worst of each first.
     pub findings: Vec<Diagnostic>,
     /// Findings of rules that have too many in one file to keep all.
-    pub left_out: u64,
+    pub omitted: u64,
     /// Findings that a baseline has already.
     pub known: u64,
     /// Findings that settings leave out where they are.

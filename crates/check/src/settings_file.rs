@@ -18,8 +18,8 @@ use serde::{Deserialize, Deserializer};
 use crate::amount;
 use crate::bytes::read_file;
 use crate::glob::fits_path;
-use crate::options::{Level, Selection};
-use crate::output::{Format, Places};
+use crate::options::{Level, RuleSelection};
+use crate::output::{Format, ReportPaths};
 use crate::report::Report;
 
 /// The names of the files, the stronger one first.
@@ -75,7 +75,7 @@ pub struct SettingsFile {
 /// `max-weights.toml`, and what `pyproject.toml` has in `tool.max-weights`, where other programs may have more.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Own {
+struct ProjectSettings {
     validate: Option<SettingsFile>,
 }
 
@@ -138,18 +138,18 @@ impl SettingsFile {
             let in_project = |project: Project| project.tool?.max_weights?.validate;
             toml::from_str::<Project>(content).map(in_project)
         } else {
-            toml::from_str::<Own>(content).map(|own| own.validate)
+            toml::from_str::<ProjectSettings>(content).map(|own| own.validate)
         };
         let Some(mut settings) = parsed.map_err(|error| wrong(path, &not_settings(&error, content)))? else {
             return Ok(None);
         };
         let in_paths = settings.per_path_ignores.iter().flat_map(|(_, rules)| rules);
-        let selection = Selection {
+        let selection = RuleSelection {
             select: settings.select.clone(),
             ignore: settings.ignore.iter().chain(in_paths).cloned().collect(),
         };
         if let Some(word) = selection.unknown() {
-            return Err(wrong(path, &format!("there is no rule '{}'", text::shown(word))));
+            return Err(wrong(path, &format!("there is no rule '{}'", text::escape(word))));
         }
         let folder = path.parent().unwrap_or(Path::new(""));
         let files = settings.output.iter_mut().filter_map(|(_, file)| file.as_mut());
@@ -165,19 +165,19 @@ impl SettingsFile {
         if self.per_path_ignores.is_empty() {
             return;
         }
-        let rules: Vec<(&Pattern, Selection)> = self
+        let rules: Vec<(&Pattern, RuleSelection)> = self
             .per_path_ignores
             .iter()
-            .map(|(pattern, rules)| (pattern, Selection { select: rules.clone(), ignore: Vec::new() }))
+            .map(|(pattern, rules)| (pattern, RuleSelection { select: rules.clone(), ignore: Vec::new() }))
             .filter(|(_, selection)| !selection.select.is_empty())
             .collect();
-        let mut places = Places::new(self.path.parent().unwrap_or(Path::new("")));
+        let mut places = ReportPaths::new(self.path.parent().unwrap_or(Path::new("")));
         let which: Vec<bool> = report
             .findings
             .iter()
             .map(|finding| {
                 let name = places.name(finding.file());
-                let counts = |selection: &Selection| selection.excepts(finding.rule);
+                let counts = |selection: &RuleSelection| selection.excepts(finding.rule);
                 rules.iter().any(|(pattern, selection)| counts(selection) && fits_path(pattern, name))
             })
             .collect();
@@ -194,16 +194,16 @@ fn word<'de, T, D: Deserializer<'de>>(
 ) -> std::result::Result<Option<T>, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged, expecting = "a number or a string was expected")]
-    enum Word {
+    enum SettingWord {
         Number(f64),
         Text(String),
     }
-    let text = match Word::deserialize(deserializer)? {
-        Word::Number(number) => number.to_string(),
-        Word::Text(text) => text,
+    let text = match SettingWord::deserialize(deserializer)? {
+        SettingWord::Number(number) => number.to_string(),
+        SettingWord::Text(text) => text,
     };
     let parsed = parse(&text).map(Some);
-    parsed.ok_or_else(|| D::Error::custom(format!("'{}' is not {expected}", text::shown(&text))))
+    parsed.ok_or_else(|| D::Error::custom(format!("'{}' is not {expected}", text::escape(&text))))
 }
 
 type Parsed<'de, T, D> = std::result::Result<T, <D as Deserializer<'de>>::Error>;
@@ -234,7 +234,7 @@ fn time<'de, D: Deserializer<'de>>(deserializer: D) -> Parsed<'de, Option<Durati
 fn globs<'de, D: Deserializer<'de>>(deserializer: D) -> Parsed<'de, Vec<(Pattern, Vec<String>)>, D> {
     let pattern = |(glob, rules): (String, Vec<String>)| match Pattern::new(&glob) {
         Ok(pattern) => Ok((pattern, rules)),
-        Err(error) => Err(D::Error::custom(format!("'{}' is not a valid glob: {error}", text::shown(&glob)))),
+        Err(error) => Err(D::Error::custom(format!("'{}' is not a valid glob: {error}", text::escape(&glob)))),
     };
     BTreeMap::deserialize(deserializer)?.into_iter().map(pattern).collect()
 }

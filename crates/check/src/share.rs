@@ -6,11 +6,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use max_weights::source::store;
-use max_weights::write::Task;
+use max_weights::write::TaskNumber;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::walk::Walk;
+use crate::walk::FileWalk;
 
 /// Which task made a report, and what of.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,7 +27,12 @@ pub struct Share {
 
 impl Share {
     /// The share of a task in these files, and which are its own.
-    pub(crate) fn of(task: Task, asked: &str, files: &[(String, u64)], units: &[Vec<usize>]) -> (Self, Vec<bool>) {
+    pub(crate) fn of(
+        task: TaskNumber,
+        requested: &str,
+        files: &[(String, u64)],
+        units: &[Vec<usize>],
+    ) -> (Self, Vec<bool>) {
         let bytes = |unit: &Vec<usize>| unit.iter().fold(0_u64, |sum, file| sum.saturating_add(files[*file].1));
         let mut own = vec![false; files.len()];
         for (unit, _) in
@@ -38,7 +43,7 @@ impl Share {
             }
         }
         let mut seen = Sha256::new();
-        seen.update(format!("{asked}\0{task}", task = task.of()));
+        seen.update(format!("{requested}\0{task}", task = task.of()));
         for (path, bytes) in files {
             seen.update(format!("\0{path}\0{bytes}"));
         }
@@ -49,7 +54,7 @@ impl Share {
 }
 
 /// Leaves in a walk the folders that are a task's own. What cannot be listed is the first one's.
-pub(crate) fn leave_own(task: Task, asked: &str, walk: &mut Walk) -> Share {
+pub(crate) fn leave_own(task: TaskNumber, requested: &str, walk: &mut FileWalk) -> Share {
     let files: Vec<(String, u64)> =
         walk.files.iter().map(|found| (found.path.to_string_lossy().into_owned(), size(&found.at))).collect();
     let mut numbers: HashMap<PathBuf, usize> = HashMap::new();
@@ -62,7 +67,7 @@ pub(crate) fn leave_own(task: Task, asked: &str, walk: &mut Walk) -> Share {
         });
         folders[number].push(file);
     }
-    let (share, own) = Share::of(task, asked, &files, &folders);
+    let (share, own) = Share::of(task, requested, &files, &folders);
     let mut own = own.into_iter();
     walk.files.retain(|_| own.next().unwrap_or_default());
     if task.number() != 1 {

@@ -8,11 +8,11 @@ use std::sync::Arc;
 
 use max_weights::checkpoint::{KNOWN_NAMES, not_served, with_near_paths};
 use max_weights::source::Source;
-use max_weights::source::store::{self, Listing, Store};
+use max_weights::source::store::{self, FolderObjects, ObjectStore};
 use max_weights::workers::Interrupt;
 use max_weights::{Error, Result};
 
-use crate::bytes::{Bytes as _, OpenFile, read_file};
+use crate::bytes::{OpenFile, RandomRead as _, read_file};
 
 /// The folder of version control.
 pub(crate) const GIT: &str = ".git";
@@ -32,7 +32,7 @@ const MAX_PATH: usize = 4096;
 
 /// A file that is to be looked at.
 #[derive(Debug)]
-pub(crate) struct Found {
+pub(crate) struct WalkedFile {
     /// The printed form.
     pub(crate) path: Arc<Path>,
     /// The form that is opened: a URL may have a query, which is not printed.
@@ -47,8 +47,8 @@ pub(crate) struct Found {
 
 /// The files below some paths, each once.
 #[derive(Debug, Default)]
-pub(crate) struct Walk {
-    pub(crate) files: Vec<Found>,
+pub(crate) struct FileWalk {
+    pub(crate) files: Vec<WalkedFile>,
     /// Whether the folder of version control at the top is left out. Elsewhere a folder of this name is one as any other: an index may lead into it.
     pub(crate) without_git: bool,
     /// The folder that links to folders have to lead into, so that they are followed; none: all are.
@@ -62,7 +62,7 @@ pub(crate) struct Walk {
     folders: HashSet<PathBuf>,
 }
 
-impl Walk {
+impl FileWalk {
     /// Adds a file, a file with the shards that it is the index of, or all files below a folder.
     ///
     /// A folder that cannot be listed keeps no other from being.
@@ -96,19 +96,19 @@ impl Walk {
     fn file(&mut self, path: PathBuf, below: String, in_folder: bool) {
         let path: Arc<Path> = path.into();
         if self.paths.insert(path.clone()) {
-            self.files.push(Found { at: path.clone(), path, opened: None, below, in_folder });
+            self.files.push(WalkedFile { at: path.clone(), path, opened: None, below, in_folder });
         }
     }
 
     fn url(&mut self, url: PathBuf, below: String, in_folder: bool, opened: Option<Result<Arc<dyn Source>>>) {
         let at: Arc<Path> = url.into();
         if self.paths.insert(at.clone()) {
-            self.files.push(Found { path: store::redacted(&at).into(), at, opened, below, in_folder });
+            self.files.push(WalkedFile { path: store::redacted(&at).into(), at, opened, below, in_folder });
         }
     }
 
     /// Adds the files of a URL: a file, an index with its shards, or everything that a server lists below it.
-    fn add_url(&mut self, url: &Path, store: &dyn Store, interrupt: Interrupt<'_>) -> Result<()> {
+    fn add_url(&mut self, url: &Path, store: &dyn ObjectStore, interrupt: Interrupt<'_>) -> Result<()> {
         let name = store::name(url);
         let is_file = name.ends_with(INDEX) || FILES.iter().any(|suffix| name.ends_with(suffix));
         let listing = if is_file { Ok(None) } else { store.list_below(url, interrupt) };
@@ -160,7 +160,7 @@ impl Walk {
         url: &Path,
         name: String,
         file: Arc<dyn Source>,
-        store: &dyn Store,
+        store: &dyn ObjectStore,
         interrupt: Interrupt<'_>,
     ) -> Result<()> {
         let open = OpenFile::new(file.clone(), interrupt);
@@ -183,8 +183,8 @@ impl Walk {
     }
 
     /// Adds what a server lists. What a name leads to that is no path below the folder is not asked for.
-    fn listed(&mut self, listing: Listing, interrupt: Interrupt<'_>) -> Result<()> {
-        let Listing { folder, mut names } = listing;
+    fn listed(&mut self, listing: FolderObjects, interrupt: Interrupt<'_>) -> Result<()> {
+        let FolderObjects { folder, mut names } = listing;
         names.sort_unstable();
         for name in names {
             interrupt()?;
@@ -265,7 +265,7 @@ impl Walk {
 /// # Errors
 /// Ctrl-C.
 pub(crate) fn open_each(
-    store: &dyn Store,
+    store: &dyn ObjectStore,
     urls: &[PathBuf],
     interrupt: Interrupt<'_>,
 ) -> Result<Vec<Result<Arc<dyn Source>>>> {
@@ -324,7 +324,7 @@ mod tests {
 
     use super::*;
 
-    fn found(walk: &Walk) -> Vec<&str> {
+    fn found(walk: &FileWalk) -> Vec<&str> {
         walk.files.iter().map(|file| file.below.as_str()).collect()
     }
 
@@ -338,13 +338,13 @@ mod tests {
         }
         #[cfg(unix)]
         std::os::unix::fs::symlink(folder.path(), folder.path().join("a/back")).expect("a link");
-        let mut walk = Walk::default();
+        let mut walk = FileWalk::default();
         walk.add(folder.path(), &uninterrupted).expect("walked");
         walk.add(&folder.path().join("c.txt"), &uninterrupted).expect("walked");
         assert_eq!(found(&walk), [".git/objects/x", "a/b/weights.bin", "a/z", "c.txt"]);
         fs::create_dir_all(folder.path().join("a/.git")).expect("a folder");
         fs::write(folder.path().join("a/.git/x"), "x").expect("written");
-        let mut walk = Walk { without_git: true, ..Walk::default() };
+        let mut walk = FileWalk { without_git: true, ..FileWalk::default() };
         walk.add(folder.path(), &uninterrupted).expect("walked");
         assert_eq!(found(&walk), ["a/.git/x", "a/b/weights.bin", "a/z", "c.txt"]);
         assert!(walk.has_git);
@@ -366,13 +366,13 @@ mod tests {
     fn an_interrupt_ends_the_walk_at_the_next_folder() {
         let folder = tempfile::tempdir().expect("a folder");
         fs::create_dir_all(folder.path().join("a/b/c")).expect("folders");
-        let asked = std::cell::Cell::new(0);
+        let requested = std::cell::Cell::new(0);
         let interrupt = || {
-            asked.set(asked.get() + 1);
-            if asked.get() < 3 { Ok(()) } else { Err(Error::Interrupted) }
+            requested.set(requested.get() + 1);
+            if requested.get() < 3 { Ok(()) } else { Err(Error::Interrupted) }
         };
-        assert!(matches!(Walk::default().add(folder.path(), &interrupt), Err(Error::Interrupted)));
-        assert_eq!(asked.get(), 3);
+        assert!(matches!(FileWalk::default().add(folder.path(), &interrupt), Err(Error::Interrupted)));
+        assert_eq!(requested.get(), 3);
     }
 
     #[test]
@@ -382,7 +382,7 @@ mod tests {
         fs::write(&index, r#"{"weight_map": {"a": "one", "b": "../two", "c": "three", "d": "/etc/passwd"}}"#)
             .expect("written");
         fs::write(folder.path().join("one"), "x").expect("written");
-        let mut walk = Walk::default();
+        let mut walk = FileWalk::default();
         walk.add(&index, &uninterrupted).expect("walked");
         assert_eq!(found(&walk), ["one", "model.safetensors.index.json"]);
         assert!(walk.files.iter().all(|file| !file.in_folder));

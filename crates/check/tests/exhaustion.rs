@@ -9,10 +9,10 @@ use crate::repository_support::{folder, found};
 use crate::support::{scan, scan_archive};
 use max_weights::rules::Verdict;
 use max_weights::{Error, uninterrupted};
-use max_weights_check::{Depth, Options, Progress, Report, validate};
+use max_weights_check::{Depth, Report, ValidateOptions, ValidateProgress, validate};
 
-fn report(path: &Path, options: &Options) -> Report {
-    validate(&[path.to_path_buf()], options, &Progress::default(), &uninterrupted).expect("a report")
+fn report(path: &Path, options: &ValidateOptions) -> Report {
+    validate(&[path.to_path_buf()], options, &ValidateProgress::default(), &uninterrupted).expect("a report")
 }
 
 /// A pickle that is read on from the middle of some bytes, if a reader takes the end of its frame at its word.
@@ -90,9 +90,9 @@ fn of_each_rule_so_many_findings_are_kept_of_a_file_and_the_others_are_counted()
     let templates = (0..300).map(template).collect::<Vec<_>>().join(", ");
     let config = format!(r#"{{"chat_template": [{templates}]}}"#);
     let folder = folder(&[("tokenizer_config.json", config.as_bytes())]);
-    let report = report(folder.path(), &Options::default());
+    let report = report(folder.path(), &ValidateOptions::default());
     let escapes = report.findings.iter().filter(|finding| finding.rule.id == "repository.template-escape").count();
-    assert_eq!((escapes, report.left_out), (100, 200));
+    assert_eq!((escapes, report.omitted), (100, 200));
 }
 
 #[test]
@@ -107,7 +107,7 @@ fn a_line_as_long_as_the_file_is_not_shown_whole() {
 fn folders_in_very_many_folders_are_a_finding_and_hide_no_other() {
     let folder = folder(&[("z/evil.pkl", b"cos\nsystem\n(S'id'\ntR.")]);
     fs::create_dir_all(folder.path().join("a/".repeat(70))).expect("folders");
-    let report = report(folder.path(), &Options::default());
+    let report = report(folder.path(), &ValidateOptions::default());
     let deep = report.findings.iter().find(|finding| finding.rule.id == "file.unreadable").expect("a finding");
     assert!(deep.message.contains("more than 64 folders"), "{deep:?}");
     assert_eq!((report.answer(), report.files.len()), (Verdict::Malicious, 1));
@@ -128,8 +128,8 @@ fn pipes_by_the_names_of_files_of_a_model_are_not_waited_for() {
     // A thread that waits for a pipe would never end: it is left behind, and the test fails.
     let path = folder.path().to_path_buf();
     std::thread::spawn(move || {
-        let all = report(&path, &Options::default());
-        let one = report(&index, &Options::default());
+        let all = report(&path, &ValidateOptions::default());
+        let one = report(&index, &ValidateOptions::default());
         let _ = sender.send((all, one));
     });
     let (all, one) = answers.recv_timeout(Duration::from_secs(60)).expect("an answer");
@@ -143,9 +143,9 @@ fn pipes_by_the_names_of_files_of_a_model_are_not_waited_for() {
 #[test]
 fn without_time_every_file_is_listed_and_none_is_clean() {
     let folder = folder(&[("a.json", b"{}"), ("b/c.pkl", b"N."), ("b/model.py", b"import os")]);
-    let options = Options { timeout: Some(Duration::ZERO), ..Options::default() };
+    let options = ValidateOptions { timeout: Some(Duration::ZERO), ..ValidateOptions::default() };
     let of_files = [folder.path().join("a.json"), folder.path().join("b/c.pkl")];
-    let by_name = validate(&of_files, &options, &Progress::default(), &uninterrupted).expect("a report");
+    let by_name = validate(&of_files, &options, &ValidateProgress::default(), &uninterrupted).expect("a report");
     assert!(by_name.files.iter().all(|file| file.depth == Depth::NotLookedAt && file.answer == Verdict::Broken));
     assert_eq!(by_name.files.len(), 2);
     let whole = report(folder.path(), &options);
@@ -157,7 +157,8 @@ fn without_time_every_file_is_listed_and_none_is_clean() {
 fn an_interrupt_ends_the_walk_through_folders() {
     let folder = folder(&[("a.json", b"{}")]);
     let stop = || Err(Error::Interrupted);
-    let stopped = validate(&[folder.path().to_path_buf()], &Options::default(), &Progress::default(), &stop);
+    let stopped =
+        validate(&[folder.path().to_path_buf()], &ValidateOptions::default(), &ValidateProgress::default(), &stop);
     assert!(matches!(stopped, Err(Error::Interrupted)));
 }
 
@@ -198,8 +199,8 @@ fn what_is_found_very_often_is_counted_and_hides_nothing_that_comes_after_it() {
     let calls = "- !!python/name:models.Thing\n".repeat(50_000);
     let text = format!("{calls}- !!python/object/apply:os.system [id]\n");
     let folder = folder(&[("config.yaml", text.as_bytes())]);
-    let report = report(folder.path(), &Options::default());
+    let report = report(folder.path(), &ValidateOptions::default());
     let of = |rule: &str| report.findings.iter().filter(|finding| finding.rule.id == rule).count();
     assert_eq!((of("repository.yaml-object"), of("repository.yaml-call")), (100, 1));
-    assert_eq!((report.left_out, report.verdict()), (49_900, Verdict::Malicious));
+    assert_eq!((report.omitted, report.verdict()), (49_900, Verdict::Malicious));
 }

@@ -64,8 +64,8 @@ fn a_folder_of_the_name_of_gits_is_looked_into_as_any_other() {
         let folder = crate::repository_support::folder(&[(name, b"cposix\nsystem\n(Vid\ntR.")]);
         let report = max_weights_check::validate(
             &[folder.path().to_path_buf()],
-            &max_weights_check::Options::default(),
-            &max_weights_check::Progress::default(),
+            &max_weights_check::ValidateOptions::default(),
+            &max_weights_check::ValidateProgress::default(),
             &max_weights::uninterrupted,
         );
         let report = report.expect("a report");

@@ -5,10 +5,10 @@ use std::path::PathBuf;
 
 use max_weights::rules::Verdict;
 use max_weights::uninterrupted;
-use max_weights_check::{Options, Progress, Report, validate};
+use max_weights_check::{Report, ValidateOptions, ValidateProgress, validate};
 
 fn checked(paths: &[PathBuf]) -> Report {
-    validate(paths, &Options::default(), &Progress::default(), &uninterrupted).expect("validated")
+    validate(paths, &ValidateOptions::default(), &ValidateProgress::default(), &uninterrupted).expect("validated")
 }
 
 #[test]
@@ -22,5 +22,5 @@ fn a_path_that_is_not_there_hides_no_other() {
     assert_eq!((found.rule.id, found.rule.verdict), ("file.unreadable", Verdict::Broken));
     assert!(found.message.contains("no such file"), "{}", found.message);
     // A missing path given alone is an error of the caller.
-    assert!(validate(&[missing], &Options::default(), &Progress::default(), &uninterrupted).is_err());
+    assert!(validate(&[missing], &ValidateOptions::default(), &ValidateProgress::default(), &uninterrupted).is_err());
 }

@@ -6,18 +6,18 @@ use clap::{Parser, Subcommand};
 
 use crate::bench::Bench;
 use crate::complete::Completions;
-use crate::convert::{Convert, Merge, Split};
-use crate::delta::Delta;
+use crate::convert::{ConvertArguments, MergeArguments, SplitArguments};
+use crate::delta::DeltaArguments;
 use crate::diff::Diff;
 use crate::globals::Globals;
 use crate::inputs::Color;
 use crate::list::Ls;
-use crate::manifest::{Bom, Manifest};
+use crate::manifest::{Bom, ManifestArguments};
 use crate::meta::Meta;
-use crate::report::Report;
+use crate::report::ReportArguments;
 use crate::reshard::Reshard;
-use crate::show::Show;
-use crate::validate::{Explain, Scan, Validate};
+use crate::show::ShowArguments;
+use crate::validate::{Explain, ScanArguments, Validate};
 use crate::versions::Versions;
 
 const STYLES: Styles = Styles::styled()
@@ -32,7 +32,7 @@ const STYLES: Styles = Styles::styled()
 #[command(
     after_help = "`max-weights FILE` lists it. Exit status: 0 clean, 1 findings, 2 wrong usage, 3 broken or unreadable, 4 needs trust, 5 malicious, 130 interrupted."
 )]
-pub(crate) struct Arguments {
+pub(crate) struct CommandLine {
     #[command(subcommand)]
     pub(crate) command: Command,
     /// Colours: auto, always or never.
@@ -50,20 +50,20 @@ pub(crate) struct Arguments {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Ls(Ls),
-    Show(Show),
+    Show(ShowArguments),
     Globals(Globals),
     Validate(Validate),
-    Scan(Scan),
+    Scan(ScanArguments),
     Explain(Explain),
     Diff(Diff),
-    Manifest(Manifest),
+    Manifest(ManifestArguments),
     Bom(Bom),
-    Report(Report),
-    Convert(Convert),
-    Merge(Merge),
-    Split(Split),
+    Report(ReportArguments),
+    Convert(ConvertArguments),
+    Merge(MergeArguments),
+    Split(SplitArguments),
     Reshard(Reshard),
-    Delta(Delta),
+    Delta(DeltaArguments),
     Meta(Meta),
     Bench(Bench),
     Versions(Versions),

@@ -6,7 +6,7 @@ use clap::{Args, ValueHint};
 use max_weights::source::store;
 use max_weights::text;
 
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 use crate::host::{Host, instead};
 
 /// Measure how long a checkpoint takes to load, compared to other packages and the lower bound of the machine.
@@ -35,17 +35,17 @@ pub(crate) struct Bench {
     pub(crate) device: Option<String>,
 }
 
-pub(crate) fn run(options: &Bench, host: &Host) -> Result<u8, Failure> {
+pub(crate) fn run(options: &Bench, host: &Host) -> Result<u8, CommandFailure> {
     if let Some(url) = options.paths.iter().find(|path| store::is_url(path)) {
         let url = text::path(&store::redacted(url));
-        return Err(Failure::Usage(format!("{url}: the compared packages only read local files: download it")));
+        return Err(CommandFailure::Usage(format!("{url}: the compared packages only read local files: download it")));
     }
     let mut command = host.module("max_weights._benching")?;
     if let Some(names) = &options.against {
         command.arg(format!("--against={names}"));
     }
-    for (flag, wanted) in [("--json", options.json), ("--no-cold", options.no_cold)] {
-        if wanted {
+    for (flag, requested) in [("--json", options.json), ("--no-cold", options.no_cold)] {
+        if requested {
             command.arg(flag);
         }
     }

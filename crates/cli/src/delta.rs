@@ -5,42 +5,42 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use clap::{Args, Subcommand, ValueHint};
-use max_weights::checkpoint::Delta as File;
-use max_weights::write::{DeltaSummary, FoldInto, Form, Options, Version, delta, fold, update};
+use max_weights::checkpoint::OpenedDelta as File;
+use max_weights::write::{DeltaSummary, DialectForm, FoldInto, VersionTensors, WriteOptions, delta, fold, update};
 use max_weights::{Checkpoint, Error, OpenOptions, text, uninterrupted};
 use serde::Serialize;
 
 use crate::CLEAN;
-use crate::failure::Failure;
-use crate::inputs::Reading;
-use crate::layers::{self, Layer, layers, unit};
+use crate::failure::CommandFailure;
+use crate::inputs::ReadArguments;
+use crate::layers::{self, LayerChanges, layers, unit};
 use crate::open::open;
-use crate::progress::Progress;
+use crate::progress::CommandProgress;
 use crate::screen::Screen;
 
 /// Write what changed between two versions, and apply it.
 #[derive(Debug, Args)]
-pub(crate) struct Delta {
+pub(crate) struct DeltaArguments {
     #[command(subcommand)]
-    action: Action,
+    action: DeltaCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum Action {
-    Create(Create),
+enum DeltaCommand {
+    Create(DeltaCreate),
     Apply(Apply),
     Fold(Fold),
-    Show(Show),
+    Show(DeltaShow),
 }
 
-impl Delta {
+impl DeltaArguments {
     /// Whether nothing but JSON is to be on standard output.
     pub(crate) fn wants_json(&self) -> bool {
         match &self.action {
-            Action::Create(Create { json, .. })
-            | Action::Apply(Apply { json, .. })
-            | Action::Fold(Fold { json, .. })
-            | Action::Show(Show { json, .. }) => *json,
+            DeltaCommand::Create(DeltaCreate { json, .. })
+            | DeltaCommand::Apply(Apply { json, .. })
+            | DeltaCommand::Fold(Fold { json, .. })
+            | DeltaCommand::Show(DeltaShow { json, .. }) => *json,
         }
     }
 }
@@ -49,7 +49,7 @@ impl Delta {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 `load_weights([BASE, OUT])` is the version after; so is PATH... of other commands.")]
-struct Create {
+struct DeltaCreate {
     /// The version before: a file, a folder, an index or a URL.
     #[arg(value_name = "BASE", value_hint = ValueHint::AnyPath)]
     base: PathBuf,
@@ -80,10 +80,16 @@ struct Create {
     json: bool,
 }
 
-impl Create {
+impl DeltaCreate {
     /// How another library's delta is written; none for this program's.
-    fn form(&self) -> Result<Option<Form>, Error> {
-        Form::new(&self.dialect, &self.out, self.version.as_deref(), self.base_version.as_deref(), &self.checksum)
+    fn form(&self) -> Result<Option<DialectForm>, Error> {
+        DialectForm::new(
+            &self.dialect,
+            &self.out,
+            self.version.as_deref(),
+            self.base_version.as_deref(),
+            &self.checksum,
+        )
     }
 }
 
@@ -137,7 +143,7 @@ struct Fold {
 
 /// Print what a delta says of itself.
 #[derive(Debug, Args)]
-struct Show {
+struct DeltaShow {
     /// The delta.
     #[arg(value_name = "DELTA", value_hint = ValueHint::AnyPath)]
     path: PathBuf,
@@ -151,7 +157,7 @@ struct Show {
 }
 
 #[derive(Serialize)]
-struct Object<'a> {
+struct DeltaJson<'a> {
     schema: &'static str,
     dialect: String,
     base: &'a str,
@@ -162,11 +168,11 @@ struct Object<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     unit: Option<&'static str>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    layers: Vec<Layer>,
+    layers: Vec<LayerChanges>,
 }
 
 #[derive(Serialize)]
-struct Written<'a> {
+struct WrittenDelta<'a> {
     schema: &'static str,
     base: &'a str,
     target: &'a str,
@@ -186,16 +192,17 @@ struct Updated<'a> {
     files: Vec<String>,
 }
 
-pub(crate) fn run(options: &Delta, screen: &mut Screen) -> Result<u8, Failure> {
+pub(crate) fn run(options: &DeltaArguments, screen: &mut Screen) -> Result<u8, CommandFailure> {
     match &options.action {
-        Action::Create(create) => {
-            let Create { base, new, out, no_sync, json, .. } = create;
-            let (form, open) = (create.form()?, |path: &PathBuf| open(std::slice::from_ref(path), &Reading::default()));
+        DeltaCommand::Create(create) => {
+            let DeltaCreate { base, new, out, no_sync, json, .. } = create;
+            let (form, open) =
+                (create.form()?, |path: &PathBuf| open(std::slice::from_ref(path), &ReadArguments::default()));
             write(&open(base)?, &open(new)?, out, form.as_ref(), (*no_sync, *json), screen)
         }
-        Action::Fold(options) => run_fold(options, screen),
-        Action::Apply(options) => apply(options, screen),
-        Action::Show(options) => show(options, screen),
+        DeltaCommand::Fold(options) => run_fold(options, screen),
+        DeltaCommand::Apply(options) => apply(options, screen),
+        DeltaCommand::Show(options) => show(options, screen),
     }
 }
 
@@ -204,16 +211,16 @@ fn write(
     base: &Checkpoint,
     new: &Checkpoint,
     out: &Path,
-    form: Option<&Form>,
+    form: Option<&DialectForm>,
     (no_sync, json): (bool, bool),
     screen: &mut Screen,
-) -> Result<u8, Failure> {
+) -> Result<u8, CommandFailure> {
     let done = Arc::new(AtomicU64::new(0));
     let total = new.catalog().table().iter().map(|info| info.bytes()).sum();
     let written = {
-        let _progress = Progress::new(&done, total);
-        let (base, new) = (Version::of_checkpoint(base)?, Version::of_checkpoint(new)?);
-        let options = Options { sync: !no_sync, ..Options::default() };
+        let _progress = CommandProgress::new(&done, total);
+        let (base, new) = (VersionTensors::of_checkpoint(base)?, VersionTensors::of_checkpoint(new)?);
+        let options = WriteOptions { sync: !no_sync, ..WriteOptions::default() };
         match form {
             Some(form) => form.write(&base, &new, out, options, &done, &uninterrupted)?,
             None => delta(&base, &new, Vec::new(), (out, options), &done, &uninterrupted)?,
@@ -222,7 +229,7 @@ fn write(
     print(&written, json, screen)
 }
 
-fn run_fold(options: &Fold, screen: &mut Screen) -> Result<u8, Failure> {
+fn run_fold(options: &Fold, screen: &mut Screen) -> Result<u8, CommandFailure> {
     let Fold { base, paths, keep, no_sync, json } = options;
     let (deltas, into) = match (keep, &**paths) {
         (Some(keep), deltas) => (deltas, FoldInto::Place { keep: *keep }),
@@ -230,15 +237,15 @@ fn run_fold(options: &Fold, screen: &mut Screen) -> Result<u8, Failure> {
         (None, _) => {
             let cause =
                 "delta fold: give the deltas and then the file to write, or --keep N to fold them where they are";
-            return Err(Failure::Usage(cause.to_owned()));
+            return Err(CommandFailure::Usage(cause.to_owned()));
         }
     };
     let (done, base) = (Arc::new(AtomicU64::new(0)), std::slice::from_ref(base));
     let reading = OpenOptions::default();
-    let total = open(base, &Reading::default())?.catalog().table().iter().map(|info| info.bytes()).sum();
+    let total = open(base, &ReadArguments::default())?.catalog().table().iter().map(|info| info.bytes()).sum();
     let written = {
-        let _progress = Progress::new(&done, total);
-        let writing = Options { sync: !no_sync, ..Options::default() };
+        let _progress = CommandProgress::new(&done, total);
+        let writing = WriteOptions { sync: !no_sync, ..WriteOptions::default() };
         fold(base, deltas, &into, &reading, writing, &done, &uninterrupted)?
     };
     match written {
@@ -255,13 +262,13 @@ fn run_fold(options: &Fold, screen: &mut Screen) -> Result<u8, Failure> {
 }
 
 /// Prints what a delta has that was written.
-fn print(written: &DeltaSummary, json: bool, screen: &mut Screen) -> Result<u8, Failure> {
+fn print(written: &DeltaSummary, json: bool, screen: &mut Screen) -> Result<u8, CommandFailure> {
     let DeltaSummary { base, target, changed, whole, removed, unchanged, elements, files } = written;
     let (changed, whole, removed, unchanged, elements) = (*changed, *whole, *removed, *unchanged, *elements);
     let files: Vec<String> = files.iter().map(|path| path.to_string_lossy().into_owned()).collect();
     if json {
         let schema = "max-weights.delta-create/1";
-        let object = Written { schema, base, target, changed, whole, removed, unchanged, elements, files };
+        let object = WrittenDelta { schema, base, target, changed, whole, removed, unchanged, elements, files };
         serde_json::to_writer_pretty(&mut *screen, &object)?;
         screen.line("")?;
         return Ok(CLEAN);
@@ -278,15 +285,15 @@ fn print(written: &DeltaSummary, json: bool, screen: &mut Screen) -> Result<u8, 
     Ok(CLEAN)
 }
 
-fn apply(options: &Apply, screen: &mut Screen) -> Result<u8, Failure> {
+fn apply(options: &Apply, screen: &mut Screen) -> Result<u8, CommandFailure> {
     let Apply { target, deltas, verify, no_sync, json } = options;
     let (done, reading) = (Arc::new(AtomicU64::new(0)), OpenOptions::default());
     let base = Checkpoint::open(&[target], &reading)?;
     // All bytes are compared, and then written.
     let total = 2 * base.catalog().table().iter().map(|info| info.bytes()).sum::<u64>();
     let updated = {
-        let _progress = Progress::new(&done, total);
-        let writing = Options { sync: !no_sync, ..Options::default() };
+        let _progress = CommandProgress::new(&done, total);
+        let writing = WriteOptions { sync: !no_sync, ..WriteOptions::default() };
         update(target, deltas, &reading, &writing, *verify, &done, &uninterrupted)?
     };
     let files: Vec<String> = updated.files.iter().map(|path| path.to_string_lossy().into_owned()).collect();
@@ -304,12 +311,12 @@ fn apply(options: &Apply, screen: &mut Screen) -> Result<u8, Failure> {
     Ok(CLEAN)
 }
 
-fn show(options: &Show, screen: &mut Screen) -> Result<u8, Failure> {
+fn show(options: &DeltaShow, screen: &mut Screen) -> Result<u8, CommandFailure> {
     let file = File::open(&options.path, &OpenOptions::default())?;
     let header = file.header();
     let whole: Vec<String> = file.whole().map(|info| info.name.to_owned()).collect();
     if options.json {
-        let object = Object {
+        let object = DeltaJson {
             schema: "max-weights.delta/1",
             dialect: file.dialect().to_string(),
             base: &header.base,
@@ -329,8 +336,8 @@ fn show(options: &Show, screen: &mut Screen) -> Result<u8, Failure> {
         layers::write(&layers(&file.elements(&uninterrupted)?), unit(file.dialect()), screen)?;
         return Ok(CLEAN);
     }
-    for (name, said) in file.changed() {
-        let what = said
+    for (name, declared) in file.changed() {
+        let what = declared
             .map_or(String::new(), |(dtype, shape)| format!("  {}  {}", text::printable(dtype), text::shape(shape)));
         screen.line(&format!("changed  {}{what}", text::printable(name)))?;
     }

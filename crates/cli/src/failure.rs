@@ -5,13 +5,13 @@ use std::io::{self, Write as _};
 use max_weights::{Error, text};
 use serde::Serialize;
 
-use crate::record::Message;
+use crate::record::MessageJson;
 use crate::screen::Screen;
 use crate::{INTERRUPTED, UNREADABLE, USAGE};
 
 /// What ends a command.
 #[derive(Debug)]
-pub(crate) enum Failure {
+pub(crate) enum CommandFailure {
     /// Something about the files.
     Checkpoint(Error),
     /// Something that the machine lacks.
@@ -22,25 +22,25 @@ pub(crate) enum Failure {
     Output(io::Error),
 }
 
-impl From<Error> for Failure {
+impl From<Error> for CommandFailure {
     fn from(error: Error) -> Self {
         Self::Checkpoint(error)
     }
 }
 
-impl From<io::Error> for Failure {
+impl From<io::Error> for CommandFailure {
     fn from(error: io::Error) -> Self {
         Self::Output(error)
     }
 }
 
-impl From<serde_json::Error> for Failure {
+impl From<serde_json::Error> for CommandFailure {
     fn from(error: serde_json::Error) -> Self {
         Self::Output(error.into())
     }
 }
 
-impl From<csv::Error> for Failure {
+impl From<csv::Error> for CommandFailure {
     fn from(error: csv::Error) -> Self {
         // Its own conversion hides which kind of error it was, and with it that the reader has gone.
         Self::Output(match error.into_kind() {
@@ -52,12 +52,12 @@ impl From<csv::Error> for Failure {
 
 /// The object on standard output where JSON was asked for.
 #[derive(Serialize)]
-struct Object<'a> {
+struct FailureJson<'a> {
     schema: &'static str,
-    error: Message<'a>,
+    error: MessageJson<'a>,
 }
 
-impl Failure {
+impl CommandFailure {
     /// Says what is wrong: a line on standard error, and an object on standard output where JSON was asked for and nothing of it is there yet.
     pub(crate) fn end(&self, screen: &mut Screen) -> u8 {
         if let Self::Output(error) = self
@@ -68,10 +68,10 @@ impl Failure {
         let message = self.to_string();
         if screen.is_for_json && !screen.was_written() {
             let error = match self {
-                Self::Checkpoint(error) => Message::of_error(error, &message),
-                _ => Message::new(self.kind(), &message),
+                Self::Checkpoint(error) => MessageJson::of_error(error, &message),
+                _ => MessageJson::new(self.kind(), &message),
             };
-            let object = Object { schema: "max-weights.error/1", error };
+            let object = FailureJson { schema: "max-weights.error/1", error };
             // If that fails, standard error reports it.
             let _ = serde_json::to_writer(&mut *screen, &object).map(|()| screen.write_all(b"\n"));
         }
@@ -95,7 +95,7 @@ impl Failure {
     }
 }
 
-impl std::fmt::Display for Failure {
+impl std::fmt::Display for CommandFailure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Checkpoint(error) => error.fmt(f),

@@ -4,10 +4,10 @@ use std::fs::{self, File};
 use std::io::{self, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 
-use max_weights::write::{Inputs, Replacement, is_open_file};
+use max_weights::write::{PendingFile, WriteInputs, is_open_file};
 use max_weights::{Error, text};
 
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 
 /// What is done to them, in messages.
 const WRITE: &str = "write it";
@@ -22,8 +22,8 @@ const TEXTS: [&str; 5] = ["txt", "md", "html", "xml", "sarif"];
 const OF_MODELS: [&str; 3] = ["vocab.txt", "merges.txt", "README.md"];
 
 /// Checks that a report can be written before the work for it begins.
-pub(crate) fn prepare(path: &Path, read: &[PathBuf]) -> Result<(), Failure> {
-    let failed = |error| Failure::Checkpoint(Error::io(path, WRITE, error));
+pub(crate) fn prepare(path: &Path, read: &[PathBuf]) -> Result<(), CommandFailure> {
+    let failed = |error| CommandFailure::Checkpoint(Error::io(path, WRITE, error));
     if path.is_dir() {
         return Err(failed(io::ErrorKind::IsADirectory.into()));
     }
@@ -32,20 +32,20 @@ pub(crate) fn prepare(path: &Path, read: &[PathBuf]) -> Result<(), Failure> {
     match fs::metadata(folder) {
         Ok(meta) if meta.is_dir() => Ok(()),
         Ok(_) => Err(failed(io::ErrorKind::NotADirectory.into())),
-        Err(error) => Err(Failure::Checkpoint(Error::io(folder, "write into it", error))),
+        Err(error) => Err(CommandFailure::Checkpoint(Error::io(folder, "write into it", error))),
     }
 }
 
 /// As `prepare`, for a report: the folders of it that lack are made.
-pub(crate) fn prepare_with_folders(path: &Path, read: &[PathBuf]) -> Result<(), Failure> {
+pub(crate) fn prepare_with_folders(path: &Path, read: &[PathBuf]) -> Result<(), CommandFailure> {
     fs::create_dir_all(folder(path)).map_err(|error| Error::io(path, WRITE, error))?;
     prepare(path, read)
 }
 
 /// An error if a report would replace its input: one of these files, a file of a model in one of these folders, or any file that is not text.
-fn check_replaced(path: &Path, read: &[PathBuf]) -> Result<(), Failure> {
-    let usage = |error: Error| Failure::Usage(error.to_string());
-    let inputs = Inputs::new(read.iter().cloned());
+fn check_replaced(path: &Path, read: &[PathBuf]) -> Result<(), CommandFailure> {
+    let usage = |error: Error| CommandFailure::Usage(error.to_string());
+    let inputs = WriteInputs::new(read.iter().cloned());
     inputs.check_file(path).map_err(usage)?;
     if !fs::metadata(path).is_ok_and(|file| file.is_file()) {
         return Ok(());
@@ -55,7 +55,7 @@ fn check_replaced(path: &Path, read: &[PathBuf]) -> Result<(), Failure> {
     opened.map_err(|error| Error::io(path, WRITE, error))?;
     let refused = |why: &str| {
         let path = text::path(path);
-        Err(Failure::Usage(format!("{path}: {why}, which would be lost: write to another path")))
+        Err(CommandFailure::Usage(format!("{path}: {why}, which would be lost: write to another path")))
     };
     if start.contains(&0) {
         return refused("the existing file is not a report");
@@ -74,9 +74,9 @@ fn check_replaced(path: &Path, read: &[PathBuf]) -> Result<(), Failure> {
 
 /// Writes a file whole or not at all: one that is half there may be taken for a whole one. A symbolic link is replaced, as by everything that writes;
 /// what is not a regular file, such as a pipe or `/dev/null`, and what is open already, such as `/dev/stdout`, is written to.
-pub(crate) fn write(path: &Path, make: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), Failure> {
+pub(crate) fn write(path: &Path, make: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), CommandFailure> {
     let written = match fs::metadata(path) {
-        Ok(there) if !there.is_file() || is_open_file(path) => {
+        Ok(present) if !present.is_file() || is_open_file(path) => {
             let written = File::options().append(true).open(path).and_then(|mut file| buffered(&mut file, make));
             written.map_err(|error| Error::io(path, WRITE, error))
         }
@@ -88,7 +88,7 @@ pub(crate) fn write(path: &Path, make: impl FnOnce(&mut dyn Write) -> io::Result
 fn replace(path: &Path, make: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), Error> {
     let mut bytes = Vec::new();
     make(&mut bytes).map_err(|error| Error::io(path, WRITE, error))?;
-    Replacement::of_bytes(path, &bytes, false)?.commit()
+    PendingFile::of_bytes(path, &bytes, false)?.commit()
 }
 
 fn buffered(file: &mut File, make: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {

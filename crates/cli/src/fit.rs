@@ -12,7 +12,7 @@ use max_weights::tensor::{Element, TensorInfo};
 use max_weights::{Catalog, DType, text};
 use serde::Serialize;
 
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 use crate::inputs::{dtype, memory};
 use crate::screen::Screen;
 use crate::warnings::warnings;
@@ -36,7 +36,7 @@ pub(crate) struct PerRank {
 }
 
 impl PerRank {
-    pub(crate) fn is_asked_for(&self) -> bool {
+    pub(crate) fn is_requested(&self) -> bool {
         self.dtype.is_some() || self.tp.is_some() || self.ep.is_some() || self.memory.is_some()
     }
 }
@@ -50,11 +50,11 @@ struct Ranks {
     tensor_parallel: u64,
     expert_parallel: u64,
     /// What one rank has of the matrices that are divided.
-    divided: Part,
+    divided: FitPart,
     /// What is whole on every rank.
-    whole: Part,
+    whole: FitPart,
     /// What one rank has of the experts, where it has most.
-    experts: Part,
+    experts: FitPart,
     /// The most bytes of weights that a rank has.
     bytes: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -64,12 +64,12 @@ struct Ranks {
 }
 
 #[derive(Debug, Default, Clone, Copy, Serialize)]
-struct Part {
+struct FitPart {
     weights: u64,
     bytes: u64,
 }
 
-impl Part {
+impl FitPart {
     fn add(&mut self, bytes: u64) {
         self.weights += 1;
         self.bytes = self.bytes.saturating_add(bytes);
@@ -82,22 +82,22 @@ pub(crate) fn run(
     catalog: &Catalog,
     numbers: &[u32],
     screen: &mut Screen,
-) -> Result<u8, Failure> {
+) -> Result<u8, CommandFailure> {
     let [tp, ep] = [options.tp, options.ep].map(|ranks| u64::from(ranks.unwrap_or(1)));
     let mut ranks = Ranks {
         schema: "max-weights.ranks/1",
         dtype: options.dtype.map(DType::name),
         tensor_parallel: tp,
         expert_parallel: ep,
-        divided: Part::default(),
-        whole: Part::default(),
-        experts: Part::default(),
+        divided: FitPart::default(),
+        whole: FitPart::default(),
+        experts: FitPart::default(),
         bytes: 0,
         memory: options.memory,
         fits: None,
     };
     let infos = || numbers.iter().map(|&number| catalog.table().get(number as usize));
-    let mut experts = vec![Part::default(); ep as usize];
+    let mut experts = vec![FitPart::default(); ep as usize];
     let counts = expert_counts(infos());
     for info in infos() {
         let bits = bits(&info, options.dtype);
@@ -185,9 +185,9 @@ fn divided(shape: &[u64], ranks: u64) -> Vec<u64> {
 fn bits(info: &TensorInfo<'_>, dtype: Option<DType>) -> Option<u64> {
     let is_float = |dtype: DType| dtype.name().contains("float");
     match (info.element, dtype) {
-        (Element::Plain(own), Some(wanted)) if is_float(own) => Some(wanted.bits() as u64),
+        (Element::Plain(own), Some(requested)) if is_float(own) => Some(requested.bits() as u64),
         (Element::Plain(own), _) => Some(own.bits() as u64),
-        (Element::Packed(_), Some(wanted)) => Some(wanted.bits() as u64),
+        (Element::Packed(_), Some(requested)) => Some(requested.bits() as u64),
         _ => None,
     }
 }
@@ -202,7 +202,7 @@ fn bytes(shape: &[u64], bits: Option<u64>, info: &TensorInfo<'_>) -> u64 {
     u64::try_from(bytes).unwrap_or(u64::MAX)
 }
 
-fn print(ranks: &Ranks, screen: &mut Screen) -> Result<(), Failure> {
+fn print(ranks: &Ranks, screen: &mut Screen) -> Result<(), CommandFailure> {
     let Ranks { dtype, tensor_parallel, expert_parallel, divided, whole, experts, bytes, memory, fits, .. } = ranks;
     let paint = screen.paint;
     let counted = dtype.map_or_else(String::new, |dtype| format!(", floats as {dtype}"));

@@ -6,21 +6,21 @@ use clap::{Args, ValueHint};
 use max_weights::format::pickle::Danger;
 use max_weights::rules::{self, Severity};
 use max_weights::{Diagnostic, text, uninterrupted};
-use max_weights_check::{Options, Progress, Report, Selection};
+use max_weights_check::{Report, RuleSelection, ValidateOptions, ValidateProgress};
 use serde::Serialize;
 
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 use crate::screen::{Screen, padded};
-use crate::validate::Inputs;
+use crate::validate::ValidateInputs;
 use crate::{CLEAN, FINDINGS, UNREADABLE};
 
 #[derive(Serialize)]
-struct Object<'a> {
+struct GlobalsJson<'a> {
     schema: &'static str,
     files: Vec<String>,
     /// How many pickles were looked through.
     pickles: u64,
-    globals: Vec<Global<'a>>,
+    globals: Vec<GlobalJson<'a>>,
     /// How many are not harmless.
     not_harmless: usize,
     /// What else keeps the files from being clean.
@@ -29,7 +29,7 @@ struct Object<'a> {
 
 /// A class or function that a file names.
 #[derive(Serialize)]
-struct Global<'a> {
+struct GlobalJson<'a> {
     #[serde(serialize_with = "as_text")]
     file: &'a Path,
     /// The member of an archive that names it.
@@ -71,14 +71,14 @@ pub(crate) struct Globals {
     pub(crate) json: bool,
 }
 
-pub(crate) fn run(options: &Globals, screen: &mut Screen) -> Result<u8, Failure> {
-    let selection = Selection { select: vec!["security".to_owned()], ignore: Vec::new() };
-    let wanted = Options { selection, severity: Severity::Warning, ..Options::default() };
-    let inputs = Inputs::new(&options.paths)?;
-    let progress = Progress::default();
+pub(crate) fn run(options: &Globals, screen: &mut Screen) -> Result<u8, CommandFailure> {
+    let selection = RuleSelection { select: vec!["security".to_owned()], ignore: Vec::new() };
+    let requested = ValidateOptions { selection, severity: Severity::Warning, ..ValidateOptions::default() };
+    let inputs = ValidateInputs::new(&options.paths)?;
+    let progress = ValidateProgress::default();
     let report = {
-        let _bar = crate::progress::Progress::growing(&progress.done, &progress.bytes);
-        max_weights_check::validate(&inputs.paths, &wanted, &progress, &uninterrupted)?
+        let _bar = crate::progress::CommandProgress::growing(&progress.done, &progress.bytes);
+        max_weights_check::validate(&inputs.paths, &requested, &progress, &uninterrupted)?
     };
     let report = inputs.renamed(report);
     let found = globals(&report);
@@ -94,20 +94,22 @@ pub(crate) fn run(options: &Globals, screen: &mut Screen) -> Result<u8, Failure>
     if options.json {
         let files = report.files.iter().map(|file| file.path.to_string_lossy().into_owned()).collect();
         let pickles = report.files.iter().map(|file| file.pickles).sum();
-        let object = Object { schema: "max-weights.globals/1", files, pickles, globals: found, not_harmless, errors };
+        let object =
+            GlobalsJson { schema: "max-weights.globals/1", files, pickles, globals: found, not_harmless, errors };
         serde_json::to_writer_pretty(&mut *screen, &object)?;
         screen.line("")?;
     } else {
         print(&found, not_harmless, &report, screen)?;
-        let said = |of: &Problem<'_>| format!("{}: {} [{}]", text::path(of.file), text::printable(of.message), of.code);
-        screen.warn(errors.iter().map(said))?;
+        let declared =
+            |of: &Problem<'_>| format!("{}: {} [{}]", text::path(of.file), text::printable(of.message), of.code);
+        screen.warn(errors.iter().map(declared))?;
     }
     Ok(screen.status)
 }
 
-fn globals(report: &Report) -> Vec<Global<'_>> {
+fn globals(report: &Report) -> Vec<GlobalJson<'_>> {
     let of_file = report.files.iter().flat_map(|file| file.globals.iter().map(move |global| (file, global)));
-    let found = of_file.map(|(file, global)| Global {
+    let found = of_file.map(|(file, global)| GlobalJson {
         file: &file.path,
         member: global.member.as_deref(),
         offset: global.offset,
@@ -131,11 +133,16 @@ fn problems<'a>(report: &'a Report) -> Vec<Problem<'a>> {
     counts.map(problem).collect()
 }
 
-fn print(found: &[Global<'_>], not_harmless: usize, report: &Report, screen: &mut Screen) -> Result<(), Failure> {
+fn print(
+    found: &[GlobalJson<'_>],
+    not_harmless: usize,
+    report: &Report,
+    screen: &mut Screen,
+) -> Result<(), CommandFailure> {
     let paint = screen.paint;
     let several = report.files.len() > 1;
     let width = found.iter().map(|global| global.offset.to_string().len()).max().unwrap_or(0);
-    for Global { file, member, offset, verdict, name } in found {
+    for GlobalJson { file, member, offset, verdict, name } in found {
         let style = paint.danger(*verdict);
         let place = match (several, member) {
             (true, Some(member)) => format!("{}!/{member}", text::path(file)),

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 
 /// What the command line runs in: a separate program, or a Python interpreter.
 #[derive(Debug, Default)]
@@ -28,7 +28,7 @@ const PROGRAMS: [&str; 2] = ["python3", "python"];
 
 impl Host {
     /// An interpreter to run something with: this one, that of the virtual environment, or the first on the path.
-    pub(crate) fn interpreter(&self) -> Result<PathBuf, Failure> {
+    pub(crate) fn interpreter(&self) -> Result<PathBuf, CommandFailure> {
         if let Some(python) = &self.python {
             return Ok(python.executable.clone());
         }
@@ -37,7 +37,7 @@ impl Host {
         let folders = environment.into_iter().chain(std::env::split_paths(&path));
         let mut programs = folders.flat_map(|folder| PROGRAMS.map(|program| folder.join(program)));
         programs.find(|program| program.is_file()).ok_or_else(|| {
-            Failure::Needs(
+            CommandFailure::Needs(
                 "this needs Python, but there is no python3 on the path: install it and `pip install max-weights`"
                     .into(),
             )
@@ -45,7 +45,7 @@ impl Host {
     }
 
     /// A command that runs a module of the Python package.
-    pub(crate) fn module(&self, name: &str) -> Result<Command, Failure> {
+    pub(crate) fn module(&self, name: &str) -> Result<Command, CommandFailure> {
         let mut command = Command::new(self.interpreter()?);
         command.args(["-m", name]);
         Ok(command)
@@ -53,10 +53,10 @@ impl Host {
 }
 
 /// Runs a command to its end, and gives its exit status.
-pub(crate) fn instead(command: &mut Command) -> Result<u8, Failure> {
+pub(crate) fn instead(command: &mut Command) -> Result<u8, CommandFailure> {
     finish(command).map_err(|error| {
         let program = max_weights::text::path(Path::new(command.get_program()));
-        Failure::Needs(format!("{program} cannot be run: {error}; VIRTUAL_ENV and PATH say where Python is"))
+        CommandFailure::Needs(format!("{program} cannot be run: {error}; VIRTUAL_ENV and PATH say where Python is"))
     })
 }
 

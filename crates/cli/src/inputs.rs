@@ -15,17 +15,17 @@ pub(crate) enum Color {
 
 /// What a command opens.
 #[derive(Debug, Args)]
-pub(crate) struct Checkpoint {
+pub(crate) struct CheckpointArguments {
     /// A file, a folder, an index, a URL, or ORG/MODEL[@REVISION] in the local Hugging Face cache; several files are one checkpoint.
     #[arg(required = true, value_name = "PATH", value_hint = ValueHint::AnyPath)]
     pub(crate) paths: Vec<PathBuf>,
     #[command(flatten)]
-    pub(crate) reading: Reading,
+    pub(crate) reading: ReadArguments,
 }
 
 /// How a checkpoint is read.
 #[derive(Debug, Default, Args)]
-pub(crate) struct Reading {
+pub(crate) struct ReadArguments {
     /// List what other readers let pass, with a warning, instead of refusing it.
     #[arg(long, overrides_with = "strict")]
     pub(crate) no_strict: bool,

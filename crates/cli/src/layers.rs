@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io;
 
-use max_weights::checkpoint::{ChangedElements, Dialect};
+use max_weights::checkpoint::{ChangedElements, DeltaDialect};
 use max_weights::text;
 use serde::Serialize;
 
@@ -11,7 +11,7 @@ use crate::screen::Screen;
 
 /// What changes of the tensors of a layer.
 #[derive(Debug, Serialize)]
-pub(crate) struct Layer {
+pub(crate) struct LayerChanges {
     name: String,
     tensors: usize,
     changed: u64,
@@ -21,8 +21,8 @@ pub(crate) struct Layer {
 }
 
 /// What is counted of a delta of this form.
-pub(crate) fn unit(dialect: Dialect) -> &'static str {
-    if matches!(dialect, Dialect::Xor | Dialect::Overwrite) { "bytes" } else { "elements" }
+pub(crate) fn unit(dialect: DeltaDialect) -> &'static str {
+    if matches!(dialect, DeltaDialect::Xor | DeltaDialect::Overwrite) { "bytes" } else { "elements" }
 }
 
 /// The layer that a tensor is of: its name up to the first number, or without its last part.
@@ -39,12 +39,12 @@ fn layer_of(name: &str) -> &str {
 }
 
 /// The layers of tensors that change, in the order of their names with numbers as numbers.
-pub(crate) fn layers(all: &[ChangedElements]) -> Vec<Layer> {
+pub(crate) fn layers(all: &[ChangedElements]) -> Vec<LayerChanges> {
     let part = |part: &str| part.parse::<u64>().map_or_else(|_| part.to_owned(), |number| format!("{number:020}"));
-    let mut layers: BTreeMap<Vec<String>, Layer> = BTreeMap::new();
+    let mut layers: BTreeMap<Vec<String>, LayerChanges> = BTreeMap::new();
     for ChangedElements { name, changed, elements } in all {
         let name = layer_of(name);
-        let new = || Layer { name: name.to_owned(), tensors: 0, changed: 0, elements: Some(0) };
+        let new = || LayerChanges { name: name.to_owned(), tensors: 0, changed: 0, elements: Some(0) };
         let layer = layers.entry(name.split('.').map(part).collect()).or_insert_with(new);
         layer.tensors += 1;
         layer.changed = layer.changed.saturating_add(*changed);
@@ -54,8 +54,8 @@ pub(crate) fn layers(all: &[ChangedElements]) -> Vec<Layer> {
 }
 
 /// Writes a line for each layer.
-pub(crate) fn write(layers: &[Layer], unit: &str, screen: &mut Screen) -> io::Result<()> {
-    for Layer { name, tensors, changed, elements } in layers {
+pub(crate) fn write(layers: &[LayerChanges], unit: &str, screen: &mut Screen) -> io::Result<()> {
+    for LayerChanges { name, tensors, changed, elements } in layers {
         let (name, tensors) = (text::printable(name), text::plural(*tensors as u64, "tensor"));
         let of = text::grouped(*changed);
         let line = match elements {

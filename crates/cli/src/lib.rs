@@ -37,8 +37,8 @@ use std::path::Path;
 
 use clap::{CommandFactory as _, FromArgMatches as _};
 
-use crate::arguments::{Arguments, Command};
-use crate::failure::Failure;
+use crate::arguments::{Command, CommandLine};
+use crate::failure::CommandFailure;
 pub use crate::host::{Host, Python};
 use crate::screen::Screen;
 pub use crate::versions::versions;
@@ -60,7 +60,7 @@ pub const INTERRUPTED: u8 = 130;
 
 /// The definitions of all commands, from which help, completions, the man page and the documentation are made.
 pub fn command() -> clap::Command {
-    Arguments::command()
+    CommandLine::command()
 }
 
 /// Runs the command line, whose first argument is the name of the program, and returns the exit status.
@@ -71,7 +71,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>, host: &Host) -> u8 {
     }
     let parsed = command()
         .try_get_matches_from(with_command(arguments))
-        .and_then(|matches| Arguments::from_arg_matches(&matches).map_err(|error| error.format(&mut command())));
+        .and_then(|matches| CommandLine::from_arg_matches(&matches).map_err(|error| error.format(&mut command())));
     let arguments = match parsed {
         Ok(arguments) => arguments,
         Err(error) => {
@@ -89,7 +89,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>, host: &Host) -> u8 {
     }
 }
 
-fn run(command: &Command, host: &Host, screen: &mut Screen) -> Result<u8, Failure> {
+fn run(command: &Command, host: &Host, screen: &mut Screen) -> Result<u8, CommandFailure> {
     match command {
         Command::Ls(options) => list::run(options, screen.for_json(options.wants_json())),
         Command::Show(options) => show::run(options, screen.for_json(options.json)),

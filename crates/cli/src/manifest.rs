@@ -5,43 +5,43 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand, ValueHint};
 use max_weights::checkpoint::{ModelCache, with_near_paths};
 use max_weights::source::store;
-use max_weights::write::Task;
+use max_weights::write::TaskNumber;
 use max_weights::{Diagnostic, Error, Result as Read, text, uninterrupted};
-use max_weights_check::Progress;
-use max_weights_check::manifest::{Checked, Counts, TensorCounts, bom as bill, check, create};
+use max_weights_check::ValidateProgress;
+use max_weights_check::manifest::{Checked, FileCounts, TensorCounts, bom as bill, check, create};
 use serde::Serialize;
 
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 use crate::file;
 use crate::screen::Screen;
 use crate::{CLEAN, FINDINGS};
 
 /// Record what files and tensors are; report what changed.
 #[derive(Debug, Args)]
-pub(crate) struct Manifest {
+pub(crate) struct ManifestArguments {
     #[command(subcommand)]
-    action: Action,
+    action: ManifestCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum Action {
-    Create(Create),
-    Check(Check),
+enum ManifestCommand {
+    Create(ManifestCreate),
+    Check(ManifestCheck),
 }
 
-impl Manifest {
+impl ManifestArguments {
     /// Whether nothing but JSON is to be on standard output.
     pub(crate) fn wants_json(&self) -> bool {
         match &self.action {
-            Action::Create(_) => true,
-            Action::Check(options) => options.json,
+            ManifestCommand::Create(_) => true,
+            ManifestCommand::Check(options) => options.json,
         }
     }
 }
 
 /// Write SHA-256 of every file and every tensor, as JSON.
 #[derive(Debug, Args)]
-struct Create {
+struct ManifestCreate {
     /// A file, a folder, an index with its shards, a URL, or ORG/MODEL[@REVISION] in the local Hugging Face cache.
     #[arg(value_name = "PATH", value_hint = ValueHint::AnyPath)]
     path: PathBuf,
@@ -53,13 +53,13 @@ struct Create {
     fingerprints: bool,
     /// Only this task's files, as 3/16; `report merge` joins what all write.
     #[arg(long, value_name = "I/N")]
-    task: Option<Task>,
+    task: Option<TaskNumber>,
 }
 
 /// Report which files and tensors differ from a manifest.
 #[derive(Debug, Args)]
 #[command(after_help = "Exit status 1 if anything differs.")]
-struct Check {
+struct ManifestCheck {
     /// What `manifest create` wrote.
     #[arg(value_name = "MANIFEST", value_hint = ValueHint::FilePath)]
     manifest: PathBuf,
@@ -89,16 +89,16 @@ pub(crate) struct Bom {
 }
 
 #[derive(Serialize)]
-struct Object<'a> {
+struct ManifestJson<'a> {
     schema: &'static str,
-    files: Counts,
+    files: FileCounts,
     tensors: TensorCounts,
-    findings: Vec<Found<'a>>,
+    findings: Vec<ManifestFinding<'a>>,
 }
 
 /// A finding.
 #[derive(Serialize)]
-struct Found<'a> {
+struct ManifestFinding<'a> {
     rule: &'static str,
     code: &'static str,
     severity: &'static str,
@@ -109,7 +109,7 @@ struct Found<'a> {
     help: &'a str,
 }
 
-impl<'a> Found<'a> {
+impl<'a> ManifestFinding<'a> {
     fn new(finding: &'a Diagnostic) -> Self {
         Self {
             rule: finding.rule.id,
@@ -123,9 +123,9 @@ impl<'a> Found<'a> {
     }
 }
 
-pub(crate) fn run(options: &Manifest, screen: &mut Screen) -> Result<u8, Failure> {
+pub(crate) fn run(options: &ManifestArguments, screen: &mut Screen) -> Result<u8, CommandFailure> {
     match &options.action {
-        Action::Create(options) => {
+        ManifestCommand::Create(options) => {
             let path = resolved(&options.path)?;
             let read = [options.path.clone(), path.clone()];
             options.output.as_deref().map_or(Ok(()), |out| file::prepare(out, &read))?;
@@ -137,16 +137,16 @@ pub(crate) fn run(options: &Manifest, screen: &mut Screen) -> Result<u8, Failure
             write(&made, options.output.as_deref(), screen)?;
             Ok(CLEAN)
         }
-        Action::Check(options) => {
+        ManifestCommand::Check(options) => {
             let path = options.path.as_deref().map(resolved).transpose()?;
             let checked = with_bar(|progress| {
                 check(&options.manifest, path.as_deref(), options.tensors, progress, &uninterrupted)
             })?;
             screen.status = if checked.differs() { FINDINGS } else { CLEAN };
             if options.json {
-                let findings = checked.findings.iter().map(Found::new).collect();
+                let findings = checked.findings.iter().map(ManifestFinding::new).collect();
                 let (files, tensors) = (checked.files, checked.tensors);
-                let object = Object { schema: "max-weights.manifest-check/1", files, tensors, findings };
+                let object = ManifestJson { schema: "max-weights.manifest-check/1", files, tensors, findings };
                 serde_json::to_writer_pretty(&mut *screen, &object)?;
                 screen.line("")?;
             } else {
@@ -157,7 +157,7 @@ pub(crate) fn run(options: &Manifest, screen: &mut Screen) -> Result<u8, Failure
     }
 }
 
-pub(crate) fn bom(options: &Bom, screen: &mut Screen) -> Result<u8, Failure> {
+pub(crate) fn bom(options: &Bom, screen: &mut Screen) -> Result<u8, CommandFailure> {
     let path = resolved(&options.path)?;
     let read = [options.path.clone(), path.clone()];
     options.output.as_deref().map_or(Ok(()), |out| file::prepare(out, &read))?;
@@ -166,7 +166,7 @@ pub(crate) fn bom(options: &Bom, screen: &mut Screen) -> Result<u8, Failure> {
     Ok(CLEAN)
 }
 
-fn resolved(path: &Path) -> Result<PathBuf, Failure> {
+fn resolved(path: &Path) -> Result<PathBuf, CommandFailure> {
     let found = ModelCache::from_environment().resolve(path)?;
     if store::is_url(&found) && store::store().is_some() {
         return Ok(found);
@@ -180,14 +180,14 @@ fn resolved(path: &Path) -> Result<PathBuf, Failure> {
 }
 
 /// Does work that counts how far it is, with a bar.
-fn with_bar<T>(work: impl FnOnce(&Progress) -> Read<T>) -> Result<T, Failure> {
-    let progress = Progress::default();
-    let _bar = crate::progress::Progress::growing(&progress.done, &progress.bytes);
+fn with_bar<T>(work: impl FnOnce(&ValidateProgress) -> Read<T>) -> Result<T, CommandFailure> {
+    let progress = ValidateProgress::default();
+    let _bar = crate::progress::CommandProgress::growing(&progress.done, &progress.bytes);
     Ok(work(&progress)?)
 }
 
 /// Writes JSON to a file, or to standard output.
-fn write(made: &impl Serialize, output: Option<&Path>, screen: &mut Screen) -> Result<(), Failure> {
+fn write(made: &impl Serialize, output: Option<&Path>, screen: &mut Screen) -> Result<(), CommandFailure> {
     let Some(path) = output else {
         serde_json::to_writer_pretty(&mut *screen, made)?;
         return Ok(screen.line("")?);
@@ -198,7 +198,7 @@ fn write(made: &impl Serialize, output: Option<&Path>, screen: &mut Screen) -> R
     })
 }
 
-fn print(checked: &Checked, with_files: bool, screen: &mut Screen) -> Result<(), Failure> {
+fn print(checked: &Checked, with_files: bool, screen: &mut Screen) -> Result<(), CommandFailure> {
     let paint = screen.paint;
     for finding in &checked.findings {
         let style = match finding.rule.severity.name() {
@@ -207,14 +207,14 @@ fn print(checked: &Checked, with_files: bool, screen: &mut Screen) -> Result<(),
             _ => paint.dim,
         };
         let path = text::path(finding.file());
-        let tensor = finding.tensor.as_ref().map_or_else(String::new, |name| format!(" '{}'", text::shown(name)));
+        let tensor = finding.tensor.as_ref().map_or_else(String::new, |name| format!(" '{}'", text::escape(name)));
         let (severity, rule, message) = (finding.rule.severity.name(), finding.rule, &finding.message);
         screen.line(&format!("{style}{severity}{style:#}  {path}{tensor}: {message} [{rule}]"))?;
     }
     if !checked.findings.is_empty() {
         screen.line("")?;
     }
-    let Counts { same, changed, missing, new } = checked.files;
+    let FileCounts { same, changed, missing, new } = checked.files;
     if with_files {
         let files = text::plural(same, "file");
         screen

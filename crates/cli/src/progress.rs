@@ -13,12 +13,12 @@ const PATIENCE: Duration = Duration::from_millis(300);
 const STEP: Duration = Duration::from_millis(50);
 
 /// A bar that is there while this lives.
-pub(crate) struct Progress {
+pub(crate) struct CommandProgress {
     ended: Arc<AtomicBool>,
     watcher: Option<JoinHandle<()>>,
 }
 
-impl Progress {
+impl CommandProgress {
     /// A bar for bytes that are counted in `done`; none where standard error is not a terminal.
     pub(crate) fn new(done: &Arc<AtomicU64>, total: u64) -> Self {
         Self::growing(done, &Arc::new(AtomicU64::new(total)))
@@ -35,7 +35,7 @@ impl Progress {
     }
 }
 
-impl Drop for Progress {
+impl Drop for CommandProgress {
     fn drop(&mut self) {
         self.ended.store(true, Ordering::Relaxed);
         if let Some(watcher) = self.watcher.take() {

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use max_weights::checkpoint::Catalog;
 use max_weights::error::{Diagnostic, Error};
-use max_weights::format::gguf::Value;
+use max_weights::format::gguf::GgufValue;
 use max_weights::tensor::TensorInfo;
 use serde::ser::SerializeSeq as _;
 use serde::{Serialize, Serializer};
@@ -12,7 +12,7 @@ use serde::{Serialize, Serializer};
 /// An error or a warning.
 #[allow(clippy::struct_field_names)] // they are the keys of the object
 #[derive(Serialize)]
-pub(crate) struct Message<'a> {
+pub(crate) struct MessageJson<'a> {
     /// `checkpoint`, `missing`, `usage`, `output`; or the id of the rule that is broken.
     kind: &'a str,
     /// The whole sentence.
@@ -31,7 +31,7 @@ pub(crate) struct Message<'a> {
     near: &'a [String],
 }
 
-impl<'a> Message<'a> {
+impl<'a> MessageJson<'a> {
     /// A message of which only the sentence is known.
     pub(crate) fn new(kind: &'a str, message: &'a str) -> Self {
         let message = message.into();
@@ -107,40 +107,42 @@ impl<'a> Weight<'a> {
 }
 
 /// The metadata of a checkpoint as an object: of a GGUF file its values, else texts.
-pub(crate) struct Metadata<'a>(pub(crate) &'a Catalog);
+pub(crate) struct MetadataJson<'a>(pub(crate) &'a Catalog);
 
-impl Serialize for Metadata<'_> {
+impl Serialize for MetadataJson<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self.0.gguf() {
-            Some(gguf) => serializer.collect_map(gguf.metadata.iter().map(|(key, value)| (key, MetadataValue(value)))),
+            Some(gguf) => {
+                serializer.collect_map(gguf.metadata.iter().map(|(key, value)| (key, MetadataValueJson(value))))
+            }
             None => serializer.collect_map(self.0.metadata()),
         }
     }
 }
 
 /// A value of the metadata, whole. Text that is not UTF-8 has U+FFFD where it is not; a float that JSON cannot have is null.
-pub(crate) struct MetadataValue<'a>(pub(crate) Value<'a>);
+pub(crate) struct MetadataValueJson<'a>(pub(crate) GgufValue<'a>);
 
-impl Serialize for MetadataValue<'_> {
+impl Serialize for MetadataValueJson<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self.0 {
-            Value::U8(value) => serializer.serialize_u8(value),
-            Value::I8(value) => serializer.serialize_i8(value),
-            Value::U16(value) => serializer.serialize_u16(value),
-            Value::I16(value) => serializer.serialize_i16(value),
-            Value::U32(value) => serializer.serialize_u32(value),
-            Value::I32(value) => serializer.serialize_i32(value),
-            Value::U64(value) => serializer.serialize_u64(value),
-            Value::I64(value) => serializer.serialize_i64(value),
-            Value::F32(value) => serializer.serialize_f32(value),
-            Value::F64(value) => serializer.serialize_f64(value),
-            Value::Bool(value) => serializer.serialize_bool(value),
-            Value::String(text) => serializer.serialize_str(text),
-            Value::Bytes(bytes) => serializer.serialize_str(&String::from_utf8_lossy(bytes)),
-            Value::Array(array) => {
+            GgufValue::U8(value) => serializer.serialize_u8(value),
+            GgufValue::I8(value) => serializer.serialize_i8(value),
+            GgufValue::U16(value) => serializer.serialize_u16(value),
+            GgufValue::I16(value) => serializer.serialize_i16(value),
+            GgufValue::U32(value) => serializer.serialize_u32(value),
+            GgufValue::I32(value) => serializer.serialize_i32(value),
+            GgufValue::U64(value) => serializer.serialize_u64(value),
+            GgufValue::I64(value) => serializer.serialize_i64(value),
+            GgufValue::F32(value) => serializer.serialize_f32(value),
+            GgufValue::F64(value) => serializer.serialize_f64(value),
+            GgufValue::Bool(value) => serializer.serialize_bool(value),
+            GgufValue::String(text) => serializer.serialize_str(text),
+            GgufValue::Bytes(bytes) => serializer.serialize_str(&String::from_utf8_lossy(bytes)),
+            GgufValue::Array(array) => {
                 let mut list = serializer.serialize_seq(Some(array.len()))?;
                 for element in &array {
-                    list.serialize_element(&MetadataValue(element))?;
+                    list.serialize_element(&MetadataValueJson(element))?;
                 }
                 list.end()
             }

@@ -6,21 +6,21 @@ use clap::{Args, Subcommand, ValueHint};
 use max_weights::rules::Verdict;
 use max_weights_check::merge;
 
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 use crate::file;
 use crate::screen::Screen;
 use crate::{CLEAN, FINDINGS, MALICIOUS, NEEDS_TRUST, UNREADABLE};
 
 /// Join the reports of tasks.
 #[derive(Debug, Args)]
-pub(crate) struct Report {
+pub(crate) struct ReportArguments {
     #[command(subcommand)]
-    action: Action,
+    action: ReportCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum Action {
-    Merge(Merge),
+enum ReportCommand {
+    Merge(ReportMerge),
 }
 
 /// Write the report that a single run would have written.
@@ -28,7 +28,7 @@ enum Action {
 #[command(
     after_help = "Exit status: that of the single run for JSON of validate and scan, 0 for SARIF and manifests; 2 if a task is missing."
 )]
-struct Merge {
+struct ReportMerge {
     /// What all tasks wrote: validate and scan as JSON or SARIF, or manifest create.
     #[arg(required = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
     reports: Vec<PathBuf>,
@@ -37,8 +37,8 @@ struct Merge {
     output: Option<PathBuf>,
 }
 
-pub(crate) fn run(options: &Report, screen: &mut Screen) -> Result<u8, Failure> {
-    let Action::Merge(Merge { reports, output }) = &options.action;
+pub(crate) fn run(options: &ReportArguments, screen: &mut Screen) -> Result<u8, CommandFailure> {
+    let ReportCommand::Merge(ReportMerge { reports, output }) = &options.action;
     output.as_deref().map_or(Ok(()), |path| file::prepare(path, reports))?;
     let merged = merge::merge(reports)?;
     if let Some(path) = output {

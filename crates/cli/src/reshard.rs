@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueHint};
 
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 use crate::host::{Host, instead};
 use crate::inputs::{dtype, memory};
 
@@ -54,7 +54,7 @@ pub(crate) struct Reshard {
     pub(crate) json: bool,
 }
 
-pub(crate) fn run(options: &Reshard, host: &Host) -> Result<u8, Failure> {
+pub(crate) fn run(options: &Reshard, host: &Host) -> Result<u8, CommandFailure> {
     let mut command = host.module("max_weights._resharding")?;
     command.arg(format!("--tp={}", options.tp));
     for (option, given) in [("select", &options.select), ("rename", &options.rename)] {
@@ -70,8 +70,8 @@ pub(crate) fn run(options: &Reshard, host: &Host) -> Result<u8, Failure> {
         command.arg(format!("--max-shard-size={most}"));
     }
     let Reshard { dry_run, no_sync, verify, json, .. } = *options;
-    for (flag, wanted) in [("--dry-run", dry_run), ("--no-sync", no_sync), ("--verify", verify), ("--json", json)] {
-        if wanted {
+    for (flag, requested) in [("--dry-run", dry_run), ("--no-sync", no_sync), ("--verify", verify), ("--json", json)] {
+        if requested {
             command.arg(flag);
         }
     }

@@ -32,8 +32,8 @@ pub(crate) struct Paint {
 }
 
 impl Paint {
-    fn new(wanted: bool) -> Self {
-        if !wanted {
+    fn new(requested: bool) -> Self {
+        if !requested {
             return Self::default();
         }
         Self {
@@ -205,29 +205,29 @@ pub(crate) fn columns(text: &str) -> usize {
 
 /// The text in at most `most` columns. The middle is cut, as names differ at their ends.
 pub(crate) fn fitted(text: &str, most: usize, unicode: bool) -> Cow<'_, str> {
-    let left_out = if unicode { "…" } else { &"..."[..most.min(3)] };
+    let excluded = if unicode { "…" } else { &"..."[..most.min(3)] };
     if columns(text) <= most {
         return text.into();
     }
     let (mut head, mut tail) = (String::new(), Vec::new());
-    let room = most.saturating_sub(columns(left_out));
+    let space = most.saturating_sub(columns(excluded));
     let mut used = 0;
     for c in text.chars().rev() {
         used += unicode_width::UnicodeWidthChar::width(c).unwrap_or(0);
-        if used > room.div_ceil(2) {
+        if used > space.div_ceil(2) {
             break;
         }
         tail.push(c);
     }
-    let room = room - tail.iter().rev().collect::<String>().width();
+    let space = space - tail.iter().rev().collect::<String>().width();
     for c in text.chars() {
         head.push(c);
-        if head.width() > room {
+        if head.width() > space {
             head.pop();
             break;
         }
     }
-    head.push_str(left_out);
+    head.push_str(excluded);
     head.extend(tail.iter().rev());
     head.into()
 }
@@ -306,7 +306,7 @@ fn width() -> Option<usize> {
 
 /// The name of an element type, safe to print.
 pub(crate) fn element(info: &max_weights::tensor::TensorInfo<'_>) -> String {
-    text::shown(&info.element.to_string())
+    text::escape(&info.element.to_string())
 }
 
 #[cfg(test)]

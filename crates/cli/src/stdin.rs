@@ -8,13 +8,13 @@ use max_weights::rules;
 use max_weights::{Diagnostic, Error};
 use tempfile::TempDir;
 
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 
 /// How reports call standard input.
 pub(crate) const STDIN: &str = "stdin";
 
 /// The paths, `-` among them as a temporary file with what comes on standard input, and the folder that holds it.
-pub(crate) fn with_stdin(given: &[PathBuf]) -> Result<(Vec<PathBuf>, Option<TempDir>), Failure> {
+pub(crate) fn with_stdin(given: &[PathBuf]) -> Result<(Vec<PathBuf>, Option<TempDir>), CommandFailure> {
     let (mut paths, mut stdin): (Vec<PathBuf>, Option<TempDir>) = (Vec::new(), None);
     for path in given {
         if path.as_os_str() != "-" {

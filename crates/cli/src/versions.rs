@@ -7,7 +7,7 @@ use clap::Args;
 use serde::Serialize;
 
 use crate::CLEAN;
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 use crate::host::Host;
 use crate::screen::Screen;
 
@@ -16,7 +16,7 @@ const PACKAGES: [&str; 9] =
     ["numpy", "ml-dtypes", "torch", "jax", "jaxlib", "safetensors", "transformers", "onnxruntime", "gguf"];
 
 #[derive(Serialize)]
-struct Object {
+struct VersionsJson {
     schema: &'static str,
     max_weights: &'static str,
     platform: String,
@@ -37,7 +37,7 @@ pub(crate) struct Versions {
     pub(crate) json: bool,
 }
 
-pub(crate) fn run(options: &Versions, host: &Host, screen: &mut Screen) -> Result<u8, Failure> {
+pub(crate) fn run(options: &Versions, host: &Host, screen: &mut Screen) -> Result<u8, CommandFailure> {
     let found = collect(host);
     if options.json {
         serde_json::to_writer_pretty(&mut *screen, &found)?;
@@ -65,7 +65,7 @@ fn width(rows: &[(&str, String)]) -> usize {
     rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0)
 }
 
-fn rows(found: Object, host: &Host) -> Vec<(&'static str, String)> {
+fn rows(found: VersionsJson, host: &Host) -> Vec<(&'static str, String)> {
     let mut rows = vec![("max_weights", found.max_weights.to_owned())];
     rows.extend(found.python.map(|python| ("python", python)));
     rows.extend([("platform", found.platform), ("cpu", found.cpu)]);
@@ -80,7 +80,7 @@ fn rows(found: Object, host: &Host) -> Vec<(&'static str, String)> {
     rows
 }
 
-fn collect(host: &Host) -> Object {
+fn collect(host: &Host) -> VersionsJson {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let python = host.python.as_ref();
@@ -88,7 +88,7 @@ fn collect(host: &Host) -> Object {
     for folder in python.map_or(&[][..], |python| &python.folders).iter().rev() {
         packages.extend(installed(folder)); // the first folder of the path wins
     }
-    Object {
+    VersionsJson {
         schema: "max-weights.versions/1",
         max_weights: env!("CARGO_PKG_VERSION"),
         platform: format!("{} {} {}", std::env::consts::OS, release.trim(), std::env::consts::ARCH).replace("  ", " "),
@@ -110,7 +110,7 @@ fn installed(folder: &Path) -> Vec<(&'static str, String)> {
         let (package, version) = name.to_str()?.strip_suffix(".dist-info")?.split_once('-')?;
         let package = package.to_ascii_lowercase().replace(['_', '.'], "-");
         let package = PACKAGES.into_iter().find(|known| *known == package)?;
-        Some((package, max_weights::text::shown(version)))
+        Some((package, max_weights::text::escape(version)))
     });
     known.collect()
 }

@@ -144,8 +144,8 @@ fn the_script_is_printed_for_the_shell_that_is_named_or_used() {
         assert!(String::from_utf8_lossy(&named.stdout).contains("max-weights"), "{named:?}");
         let used = run(folder.path(), &[("SHELL", &format!("/usr/bin/{shell}"))], &["completions"]);
         assert_eq!(used.stdout, named.stdout);
-        let asked = run(folder.path(), &[("COMPLETE", shell)], &[]);
-        assert_eq!(asked.stdout, named.stdout, "as other programs with clap's completion do it");
+        let requested = run(folder.path(), &[("COMPLETE", shell)], &[]);
+        assert_eq!(requested.stdout, named.stdout, "as other programs with clap's completion do it");
     }
 }
 

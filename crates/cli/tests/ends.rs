@@ -121,9 +121,9 @@ fn files_of_settings_and_baselines_that_are_none_are_mistakes_of_the_command_lin
             let no_config = if option == "--baseline" { vec!["--no-config"] } else { Vec::new() };
             let arguments = [&no_config[..], &[option, file, bad]].concat();
             let output = validate(&arguments).output().expect("it ran");
-            let said = String::from_utf8(output.stderr).expect("UTF-8");
-            assert_eq!(output.status.code(), Some(2), "{option} {file}: {said}");
-            assert!(!said.contains('\x1b') && said.contains(file), "{option} {file}: {said:?}");
+            let message = String::from_utf8(output.stderr).expect("UTF-8");
+            assert_eq!(output.status.code(), Some(2), "{option} {file}: {message}");
+            assert!(!message.contains('\x1b') && message.contains(file), "{option} {file}: {message:?}");
         }
     }
 }

@@ -69,10 +69,10 @@ fn the_man_pages_are_what_the_definitions_say() {
         assert_is(page, &format!("man/{name}"));
         names.insert(name);
     }
-    let there = std::fs::read_dir(docs().join("man")).expect("docs/man is there");
-    let there: BTreeSet<String> =
-        there.map(|entry| entry.expect("it can be listed").file_name().to_string_lossy().into_owned()).collect();
-    assert_eq!(there, names, "a page of a removed command");
+    let present = std::fs::read_dir(docs().join("man")).expect("docs/man is there");
+    let present: BTreeSet<String> =
+        present.map(|entry| entry.expect("it can be listed").file_name().to_string_lossy().into_owned()).collect();
+    assert_eq!(present, names, "a page of a removed command");
 }
 
 #[test]
@@ -117,9 +117,9 @@ fn section(command: &Command, page: &mut String) {
         }
     }
     headings.sort_by_key(Option::is_some); // those of no heading first, as in the help
-    for wanted in headings {
-        let _ = write!(page, "\n{}:\n\n", wanted.unwrap_or("Arguments and options"));
-        for argument in arguments.iter().filter(own).filter(|argument| heading(argument) == wanted) {
+    for requested in headings {
+        let _ = write!(page, "\n{}:\n\n", requested.unwrap_or("Arguments and options"));
+        for argument in arguments.iter().filter(own).filter(|argument| heading(argument) == requested) {
             let _ = writeln!(page, "- {}", described(argument));
         }
     }

@@ -26,8 +26,8 @@ impl Shell {
     /// A shell in a folder of checkpoints, with the completions in it; none where it, or `script`, is not installed.
     fn start(command: &str, register: &str) -> Option<Self> {
         let program = command.split(' ').next().unwrap_or_default();
-        let is_there = |program: &&str| Command::new(program).arg("--version").output().is_ok();
-        if let Some(missing) = ["script", program].iter().find(|program| !is_there(program)) {
+        let is_present = |program: &&str| Command::new(program).arg("--version").output().is_ok();
+        if let Some(missing) = ["script", program].iter().find(|program| !is_present(program)) {
             eprintln!("skipped: {missing} is not installed");
             return None;
         }

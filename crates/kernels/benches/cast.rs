@@ -104,7 +104,7 @@ fn main() {
         .rfind(|level| arguments.first().is_none_or(|name| name == level.name()))
         .expect("an available level: scalar, avx2 or avx512");
     let elements = arguments.get(1).map_or(48 << 20, |count| count.parse().expect("a number of elements"));
-    let wanted = |name: &str| arguments.get(2).is_none_or(|text| name.contains(text.as_str()));
+    let requested = |name: &str| arguments.get(2).is_none_or(|text| name.contains(text.as_str()));
     let options = CastOptions { stream: elements >= 8 << 20, ..CastOptions::default() };
     let values = weights(elements);
 
@@ -113,13 +113,13 @@ fn main() {
         "{:38} {:>6} {:>6} {:>6} {:>6} {:>6} {:>6}",
         "cast", "best", "median", "memcpy", "median", "best/", "med/"
     );
-    let mut room = vec![0u8; elements * 8 + 64];
+    let mut buffer = vec![0u8; elements * 8 + 64];
     // Aligned, as the outputs of the library are.
-    let start = room.as_ptr().align_offset(64);
-    let out = &mut room[start..start + elements * 8];
+    let start = buffer.as_ptr().align_offset(64);
+    let out = &mut buffer[start..start + elements * 8];
     for (from, to) in PAIRS {
         let name = format!("{from} -> {to}");
-        if !wanted(&name) {
+        if !requested(&name) {
             continue;
         }
         let mut src = vec![0u8; elements * from.bits() / 8 + 2048];
@@ -151,7 +151,7 @@ fn main() {
         for out_dtype in [DType::BFloat16, DType::Float16, DType::Float32] {
             let out = &mut out[..rows * cols * out_dtype.bits() / 8];
             let name = format!("{dtype} x {scales_dtype} -> {out_dtype}");
-            if !wanted(&name) {
+            if !requested(&name) {
                 continue;
             }
             compare(&name, &data, out, |data, out| {

@@ -47,10 +47,11 @@ fn main() {
         println!("{}", speed(Encoding::from_name(&name).expect("an encoding")));
         return;
     }
-    let wanted: Vec<String> = env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
-    let is_wanted = |encoding: &Encoding| wanted.is_empty() || wanted.iter().any(|name| *name == encoding.name());
+    let requested: Vec<String> = env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
+    let is_requested =
+        |encoding: &Encoding| requested.is_empty() || requested.iter().any(|name| *name == encoding.name());
     println!("output in GB/s | {:>6} {:>6} {:>13}", "worst", "median", "median/worst");
-    for encoding in Encoding::all().filter(is_wanted) {
+    for encoding in Encoding::all().filter(is_requested) {
         let one = |place: usize| {
             let mut command = Command::new("setarch");
             command.arg("-R").arg(env::current_exe().expect("this program"));

@@ -56,25 +56,25 @@ fn random_blocks(encoding: Encoding, blocks: usize) -> Vec<u8> {
 }
 
 fn main() {
-    let wanted: Vec<String> = std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
+    let requested: Vec<String> = std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
     let levels: Vec<Level> =
-        Level::available().filter(|level| wanted.iter().any(|name| *name == level.name())).collect();
+        Level::available().filter(|level| requested.iter().any(|name| *name == level.name())).collect();
     let levels = if levels.is_empty() { Level::available().next_back().into_iter().collect() } else { levels };
     let encodings: Vec<Encoding> =
-        Encoding::all().filter(|encoding| wanted.iter().any(|name| *name == encoding.name())).collect();
+        Encoding::all().filter(|encoding| requested.iter().any(|name| *name == encoding.name())).collect();
     let encodings = if encodings.is_empty() { Encoding::all().collect() } else { encodings };
     println!(
         "output in GB/s | {:<8} {:>6} {:>6} {:>6} {:>8} {:>8}",
         "level", "f32", "f16", "bf16", "memset", "f32/mem"
     );
-    let mut room = vec![0u8; OUTPUT + 64];
-    let start = room.as_ptr().align_offset(64);
+    let mut buffer = vec![0u8; OUTPUT + 64];
+    let start = buffer.as_ptr().align_offset(64);
     for encoding in encodings {
         let elements = OUTPUT / 4;
         let blocks = random_blocks(encoding, elements / encoding.elements_per_block());
         for &level in &levels {
             let mut to = |dtype: DType| {
-                let out = &mut room[start..][..elements * dtype.bits() / 8];
+                let out = &mut buffer[start..][..elements * dtype.bits() / 8];
                 speeds(level, encoding, &blocks, dtype, out)
             };
             let ((f32, memset), (f16, _), (bf16, _)) = (to(DType::Float32), to(DType::Float16), to(DType::BFloat16));

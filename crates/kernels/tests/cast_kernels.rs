@@ -64,11 +64,11 @@ fn every_length_and_alignment_equals_the_oracle() {
                 cast_by_oracle(from, to, src, &mut expected, CastOptions::default()).expect("a pair");
                 for level in Level::available() {
                     let start = 1 + elements * 5 % 64;
-                    let mut room = vec![FENCE; start + dst_bytes + 64];
-                    let dst = &mut room[start..start + dst_bytes];
+                    let mut buffer = vec![FENCE; start + dst_bytes + 64];
+                    let dst = &mut buffer[start..start + dst_bytes];
                     cast_at(level, from, to, src, dst, CastOptions::default()).expect("a pair");
                     assert_eq!(dst, expected, "{from} -> {to}, {elements} elements, level {level}");
-                    let outside = room[..start].iter().chain(&room[start + dst_bytes..]);
+                    let outside = buffer[..start].iter().chain(&buffer[start + dst_bytes..]);
                     assert!(outside.into_iter().all(|byte| *byte == FENCE), "{from} -> {to} wrote outside");
                 }
             }
@@ -98,9 +98,9 @@ fn streamed_outputs_equal_the_oracle() {
         for level in Level::available() {
             // One address that an element's size divides, and one that it does not.
             for start in [to_bytes, 1] {
-                let mut room = vec![0; start + expected.len()];
-                cast_at(level, from, to, src, &mut room[start..], STREAMED).expect("a pair");
-                assert!(room[start..] == expected, "{from} -> {to} at level {level}");
+                let mut buffer = vec![0; start + expected.len()];
+                cast_at(level, from, to, src, &mut buffer[start..], STREAMED).expect("a pair");
+                assert!(buffer[start..] == expected, "{from} -> {to} at level {level}");
             }
         }
     }

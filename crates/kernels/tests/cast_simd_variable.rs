@@ -34,16 +34,16 @@ fn each_available_level_can_be_forced() {
         return report();
     }
     for level in Level::available() {
-        let said = with_variable(level.name());
-        assert!(said.contains(&format!("level {level} gives [80, 3f]")), "{said}");
+        let message = with_variable(level.name());
+        assert!(message.contains(&format!("level {level} gives [80, 3f]")), "{message}");
     }
 }
 
 #[test]
 fn an_unknown_level_is_an_error_that_names_the_choices() {
-    let said = with_variable("sse9");
-    assert!(said.contains("error: MAX_WEIGHTS_SIMD=\"sse9\" is unknown"), "{said}");
+    let message = with_variable("sse9");
+    assert!(message.contains("error: MAX_WEIGHTS_SIMD=\"sse9\" is unknown"), "{message}");
     for level in Level::available() {
-        assert!(said.contains(level.name()), "{said}");
+        assert!(message.contains(level.name()), "{message}");
     }
 }

@@ -2,7 +2,7 @@
 //! compared with the definition in `fuzz/src/groups.rs` and in tests/python/quantized/test_quantized_groups.py.
 
 use max_weights_kernels::dtype::DType;
-use max_weights_kernels::quant::{Groups, Layout, dequantize_group_rows_at};
+use max_weights_kernels::quant::{CodeLayout, Groups, dequantize_group_rows_at};
 use max_weights_kernels::simd::Level;
 
 /// The bytes of a generator, the same in each run.
@@ -24,12 +24,12 @@ struct Made {
 }
 
 impl Made {
-    fn new(layout: Layout, bits: usize, (rows, cols): (usize, usize), groups: usize, padded: bool) -> Self {
+    fn new(layout: CodeLayout, bits: usize, (rows, cols): (usize, usize), groups: usize, padded: bool) -> Self {
         let words = |codes: usize| if padded { codes.div_ceil(32 / bits) } else { (codes * bits).div_ceil(32) };
         let (packed, zeros) = match layout {
-            Layout::Rows => (rows * words(cols), words(rows) * groups),
-            Layout::Gptq => (words(cols) * rows, groups * words(rows)),
-            Layout::Awq => (cols * rows / 8, groups * rows / 8),
+            CodeLayout::Rows => (rows * words(cols), words(rows) * groups),
+            CodeLayout::Gptq => (words(cols) * rows, groups * words(rows)),
+            CodeLayout::Awq => (cols * rows / 8, groups * rows / 8),
         };
         Self {
             packed: noise(1, packed * 4),
@@ -89,7 +89,7 @@ const SHAPES: [((usize, usize), usize); 9] = [
     ((384, 320), 64),
 ];
 
-fn all_of(layout: Layout, bits: usize, padded: bool) {
+fn all_of(layout: CodeLayout, bits: usize, padded: bool) {
     for (shape, group_size) in SHAPES {
         let ((rows, cols), count) = (shape, shape.1.div_ceil(group_size));
         let made = Made::new(layout, bits, shape, count, padded);
@@ -106,7 +106,7 @@ fn all_of(layout: Layout, bits: usize, padded: bool) {
                 scales: &made.scales[..rows * count * scales_dtype.bits() / 8],
                 scales_dtype,
                 zero_points: with_zeros.then_some(&made.zero_points[..]),
-                zero_point_offset: u32::from(layout == Layout::Gptq && with_index),
+                zero_point_offset: u32::from(layout == CodeLayout::Gptq && with_index),
                 groups: count,
                 group_size,
                 group_index: with_index.then_some(&made.index[..]),
@@ -118,21 +118,21 @@ fn all_of(layout: Layout, bits: usize, padded: bool) {
 #[test]
 fn every_level_decodes_rows_of_each_width_alike() {
     for bits in 2..=8 {
-        all_of(Layout::Rows, bits, false);
+        all_of(CodeLayout::Rows, bits, false);
     }
 }
 
 #[test]
 fn every_level_decodes_rows_of_whole_codes_in_a_word_alike() {
     for bits in [3, 5, 6, 7] {
-        all_of(Layout::Rows, bits, true);
+        all_of(CodeLayout::Rows, bits, true);
     }
 }
 
 #[test]
 fn every_level_decodes_the_columns_of_gptq_and_awq_alike() {
     for bits in [2, 3, 4, 8] {
-        all_of(Layout::Gptq, bits, false);
+        all_of(CodeLayout::Gptq, bits, false);
     }
-    all_of(Layout::Awq, 4, false);
+    all_of(CodeLayout::Awq, 4, false);
 }

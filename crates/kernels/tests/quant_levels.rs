@@ -22,12 +22,12 @@ fn bits(dtype: DType, element: &[u8]) -> Option<Vec<u8>> {
 /// Decodes to an address that is `start` bytes off the alignment of streamed stores; nothing around the output may change.
 fn decoded(level: Level, encoding: Encoding, blocks: &[u8], to: DType, start: usize, stream: bool) -> Vec<u8> {
     let size = blocks.len() / encoding.bytes_per_block() * encoding.elements_per_block() * to.bits() / 8;
-    let mut room = vec![0xa5; size + 256];
-    let start = room.as_ptr().align_offset(64) + start;
-    dequantize_at(level, encoding, blocks, to, &mut room[start..start + size], stream).expect("whole blocks");
-    let (before, after) = (&room[..start], &room[start + size..]);
+    let mut buffer = vec![0xa5; size + 256];
+    let start = buffer.as_ptr().align_offset(64) + start;
+    dequantize_at(level, encoding, blocks, to, &mut buffer[start..start + size], stream).expect("whole blocks");
+    let (before, after) = (&buffer[..start], &buffer[start + size..]);
     assert!(before.iter().chain(after).all(|byte| *byte == 0xa5), "{encoding} at {level} wrote outside its output");
-    room[start..start + size].to_vec()
+    buffer[start..start + size].to_vec()
 }
 
 fn assert_equal(encoding: Encoding, blocks: &[u8], start: usize, stream: bool) {

@@ -1,4 +1,4 @@
-//! `Buffer`: the core's tensor in Python, with the buffer protocol and DLPack as its doors.
+//! `Buffer`: the core's tensor in Python, with the buffer protocol and DLPack.
 #![allow(unsafe_code)]
 
 use std::ffi::c_int;
@@ -14,28 +14,28 @@ use pyo3::types::{PyCapsule, PyComplex, PyFloat, PyInt, PyList, PyTuple, PyType}
 
 use crate::buffer_of;
 use crate::buffer_protocol;
-use crate::convert::{Listed, dtype_from_python, dtype_to_python, index_from_python};
+use crate::convert::{PythonSequence, dtype_from_python, dtype_to_python, index_from_python};
 use crate::dlpack;
 use crate::ending::detached;
-use crate::error::{Outcome, interrupt};
+use crate::error::{BindingResult, interrupt};
 use crate::numbers;
 use crate::out;
 use crate::own::{own_or_imported, require_file};
 use crate::package;
 use crate::pickle;
 use crate::place;
-use crate::tensor::Buffer;
+use crate::tensor::PyTensor;
 
 #[pymethods]
-impl Buffer {
+impl PyTensor {
     #[new]
     #[pyo3(signature = (dtype, shape, device=None))]
     fn new_zeros(
         py: Python<'_>,
         dtype: &Bound<'_, PyAny>,
-        shape: Listed<i64>,
+        shape: PythonSequence<i64>,
         device: Option<&Bound<'_, PyAny>>,
-    ) -> Outcome<Self> {
+    ) -> BindingResult<Self> {
         Self::zeros(py, shape, dtype, device)
     }
 
@@ -59,7 +59,7 @@ impl Buffer {
         value: &Bound<'py, PyAny>,
         dtype: &Bound<'py, PyAny>,
         device: Option<&Bound<'py, PyAny>>,
-    ) -> Outcome<Bound<'py, Self>> {
+    ) -> BindingResult<Bound<'py, Self>> {
         buffer_of::scalar(value, dtype_from_python(dtype)?, device)
     }
 
@@ -89,8 +89,9 @@ impl Buffer {
         shape: &Bound<'py, PyAny>,
         mode: &str,
         offset: usize,
-    ) -> Outcome<Bound<'py, PyAny>> {
-        let shape = shape.extract().map(|dim| vec![dim]).or_else(|_| shape.extract().map(|Listed(dims)| dims))?;
+    ) -> BindingResult<Bound<'py, PyAny>> {
+        let shape =
+            shape.extract().map(|dim| vec![dim]).or_else(|_| shape.extract().map(|PythonSequence(dims)| dims))?;
         buffer_of::file(py, filename, dtype_from_python(dtype)?, shape, mode, offset)
     }
 
@@ -146,7 +147,7 @@ impl Buffer {
     ///     12
     #[staticmethod]
     #[pyo3(signature = (array, *, copy=None))]
-    fn from_dlpack(array: &Bound<'_, PyAny>, copy: Option<bool>) -> Outcome<Self> {
+    fn from_dlpack(array: &Bound<'_, PyAny>, copy: Option<bool>) -> BindingResult<Self> {
         let tensor = own_or_imported(array)?;
         Ok(Self { tensor: if copy == Some(true) { detached(array.py(), || tensor.copy(&interrupt))? } else { tensor } })
     }
@@ -170,10 +171,10 @@ impl Buffer {
     #[pyo3(signature = (shape, dtype, device=None))]
     fn zeros(
         py: Python<'_>,
-        shape: Listed<i64>,
+        shape: PythonSequence<i64>,
         dtype: &Bound<'_, PyAny>,
         device: Option<&Bound<'_, PyAny>>,
-    ) -> Outcome<Self> {
+    ) -> BindingResult<Self> {
         let place = device.map_or(Ok(Device::Cpu), place::device_from_python)?;
         let dtype = dtype_from_python(dtype)?;
         let tensor = detached(py, || Tensor::zeros(dtype, &shape.0)?.to(place, &interrupt))?;
@@ -182,14 +183,14 @@ impl Buffer {
 
     /// A new tensor of unspecified content, for a caller that fills all of it.
     #[staticmethod]
-    fn _any(py: Python<'_>, shape: Listed<i64>, dtype: &Bound<'_, PyAny>) -> Outcome<Self> {
+    fn _any(py: Python<'_>, shape: PythonSequence<i64>, dtype: &Bound<'_, PyAny>) -> BindingResult<Self> {
         let dtype = dtype_from_python(dtype)?;
         Ok(Self { tensor: detached(py, || Tensor::any(dtype, &shape.0))? })
     }
 
     /// The tensor over the memory of a buffer-protocol object, whose items are interpreted as `dtype` (of the same size).
     #[staticmethod]
-    fn _from_memory(object: &Bound<'_, PyAny>, dtype: &Bound<'_, PyAny>) -> Outcome<Self> {
+    fn _from_memory(object: &Bound<'_, PyAny>, dtype: &Bound<'_, PyAny>) -> BindingResult<Self> {
         Ok(Self { tensor: buffer_protocol::import(object, dtype_from_python(dtype)?)? })
     }
 
@@ -282,7 +283,7 @@ impl Buffer {
     }
 
     /// All memory that the elements are in, as bytes, and the byte at which the first element starts.
-    fn _memory(&self) -> Outcome<(Self, usize)> {
+    fn _memory(&self) -> BindingResult<(Self, usize)> {
         let storage = self.tensor.storage();
         let bytes = Tensor::contiguous_at(storage.clone(), 0, DType::UInt8, &[storage.len() as i64])?;
         Ok((Self { tensor: bytes }, self.tensor.offset()))
@@ -356,7 +357,7 @@ impl Buffer {
     /// Example:
     ///     >>> max_weights.Buffer.zeros([2], "float32").to("cpu").is_host
     ///     True
-    fn to<'py>(slf: Bound<'py, Self>, device: &Bound<'py, PyAny>) -> Outcome<Bound<'py, PyAny>> {
+    fn to<'py>(slf: Bound<'py, Self>, device: &Bound<'py, PyAny>) -> BindingResult<Bound<'py, PyAny>> {
         if device.is_instance_of::<PyList>() || device.is_instance_of::<PyTuple>() {
             return Ok(place::to_each(&slf, device)?.into_any());
         }
@@ -376,12 +377,12 @@ impl Buffer {
     ///     >>> weights.lm_head.weight.data().to_buffer().copy().is_mapped
     ///     False
     #[pyo3(signature = (device=None))]
-    fn copy(&self, py: Python<'_>, device: Option<&Bound<'_, PyAny>>) -> Outcome<Self> {
+    fn copy(&self, py: Python<'_>, device: Option<&Bound<'_, PyAny>>) -> BindingResult<Self> {
         let place = device.map_or(Ok(self.tensor.device()), place::device_from_python)?;
         Ok(Self { tensor: place::copy(py, &self.tensor, place)? })
     }
 
-    fn __reduce__<'py>(&self, py: Python<'py>) -> Outcome<Bound<'py, PyTuple>> {
+    fn __reduce__<'py>(&self, py: Python<'py>) -> BindingResult<Bound<'py, PyTuple>> {
         pickle::reduce_buffer(py, &self.tensor)
     }
 
@@ -389,7 +390,7 @@ impl Buffer {
         self.clone()
     }
 
-    fn __deepcopy__(&self, py: Python<'_>, _memo: &Bound<'_, PyAny>) -> Outcome<Self> {
+    fn __deepcopy__(&self, py: Python<'_>, _memo: &Bound<'_, PyAny>) -> BindingResult<Self> {
         self.copy(py, None)
     }
 
@@ -419,7 +420,7 @@ impl Buffer {
         dtype: &Bound<'py, PyAny>,
         saturate: bool,
         out: Option<&Bound<'py, PyAny>>,
-    ) -> Outcome<Bound<'py, Self>> {
+    ) -> BindingResult<Bound<'py, Self>> {
         out::astype(slf, dtype_from_python(dtype)?, saturate, out)
     }
 
@@ -433,7 +434,7 @@ impl Buffer {
     ///
     /// Example:
     ///     >>> max_weights.Buffer.zeros([3], "int8").inplace_copy_from(np.ones(3, "int8"))
-    fn inplace_copy_from(slf: &Bound<'_, Self>, src: &Bound<'_, PyAny>) -> Outcome<()> {
+    fn inplace_copy_from(slf: &Bound<'_, Self>, src: &Bound<'_, PyAny>) -> BindingResult<()> {
         out::copy_from(slf, src)
     }
 
@@ -448,7 +449,7 @@ impl Buffer {
     /// Example:
     ///     >>> weights.lm_head.weight.data().to_buffer()[:2].prefetch().shape
     ///     (2, 8)
-    fn prefetch<'py>(slf: &Bound<'py, Self>) -> Outcome<Bound<'py, Self>> {
+    fn prefetch<'py>(slf: &Bound<'py, Self>) -> BindingResult<Bound<'py, Self>> {
         let tensor = &slf.get().tensor;
         detached(slf.py(), || tensor.prefetch(&interrupt))?;
         Ok(slf.clone())
@@ -463,12 +464,12 @@ impl Buffer {
     /// Example:
     ///     >>> max_weights.Buffer.zeros([2, 3], "int8")[:, 1].contiguous().strides
     ///     (1,)
-    fn contiguous(&self, py: Python<'_>) -> Outcome<Self> {
+    fn contiguous(&self, py: Python<'_>) -> BindingResult<Self> {
         Ok(Self { tensor: place::copy(py, &self.tensor, self.tensor.device())? })
     }
 
     /// This tensor if it is contiguous and aligned, else a copy that is: for read-only use.
-    fn _contiguous(&self, py: Python<'_>) -> Outcome<Self> {
+    fn _contiguous(&self, py: Python<'_>) -> BindingResult<Self> {
         Ok(Self { tensor: detached(py, || self.tensor.contiguous(&interrupt))? })
     }
 
@@ -485,7 +486,7 @@ impl Buffer {
     ///     >>> max_weights.Buffer.zeros([2, 4], "uint8").view("float32").shape
     ///     (2, 1)
     #[pyo3(signature = (dtype, shape=None))]
-    fn view(&self, dtype: &Bound<'_, PyAny>, shape: Option<Listed<i64>>) -> Outcome<Self> {
+    fn view(&self, dtype: &Bound<'_, PyAny>, shape: Option<PythonSequence<i64>>) -> BindingResult<Self> {
         let shape = shape.as_ref().map(|shape| &*shape.0);
         Ok(Self { tensor: self.tensor.view(dtype_from_python(dtype)?, shape)? })
     }
@@ -523,7 +524,7 @@ impl Buffer {
     /// Raises:
     ///     IndexError: out of bounds, or too many indices.
     ///     TypeError: advanced indexing.
-    fn __getitem__(&self, key: &Bound<'_, PyAny>) -> Outcome<Self> {
+    fn __getitem__(&self, key: &Bound<'_, PyAny>) -> BindingResult<Self> {
         Ok(Self { tensor: self.tensor.index(&index_from_python(key)?)? })
     }
 
@@ -581,7 +582,7 @@ impl Buffer {
         max_version: Option<(u32, u32)>,
         dl_device: Option<(i32, i32)>,
         copy: Option<bool>,
-    ) -> Outcome<Bound<'py, PyCapsule>> {
+    ) -> BindingResult<Bound<'py, PyCapsule>> {
         dlpack::answer(py, &self.tensor, stream, max_version, dl_device, copy)
     }
 

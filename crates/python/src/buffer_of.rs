@@ -13,23 +13,23 @@ use pyo3::types::PyString;
 
 use crate::convert::dtype_to_python;
 use crate::ending::detached;
-use crate::error::{Outcome, classes};
+use crate::error::{BindingResult, classes};
 use crate::own::own_or_imported;
 use crate::package;
 use crate::pickle;
 use crate::place;
-use crate::tensor::Buffer;
+use crate::tensor::PyTensor;
 
 /// The tensor of rank 0 of a number.
 pub(crate) fn scalar<'py>(
     value: &Bound<'py, PyAny>,
     dtype: DType,
     device: Option<&Bound<'py, PyAny>>,
-) -> Outcome<Bound<'py, Buffer>> {
+) -> BindingResult<Bound<'py, PyTensor>> {
     let py = value.py();
     let place = device.map_or(Ok(Device::Cpu), place::device_from_python)?;
     let made = package::SCALAR.get(py)?.call1((value, dtype_to_python(py, dtype)?))?;
-    place::to(made.cast_into::<Buffer>().map_err(PyErr::from)?, place)
+    place::to(made.cast_into::<PyTensor>().map_err(PyErr::from)?, place)
 }
 
 /// The tensor over a file of bare elements. The modes that write to the file are NumPy's.
@@ -40,7 +40,7 @@ pub(crate) fn file<'py>(
     shape: Vec<i64>,
     mode: &str,
     offset: usize,
-) -> Outcome<Bound<'py, PyAny>> {
+) -> BindingResult<Bound<'py, PyAny>> {
     if !matches!(mode, "c" | "copyonwrite" | "r" | "readonly") {
         let dtype = dtype_to_python(py, dtype)?;
         return Ok(package::MEMMAP.get(py)?.call1((path, dtype, shape, mode, offset))?);
@@ -51,12 +51,12 @@ pub(crate) fn file<'py>(
         let (storage, first) = pickle::mapped(&file, rest, offset)?;
         Tensor::contiguous_at(storage, first, dtype, &shape)
     };
-    Ok(Bound::new(py, Buffer { tensor: detached(py, map)? })?.into_any())
+    Ok(Bound::new(py, PyTensor { tensor: detached(py, map)? })?.into_any())
 }
 
 /// The tensor over the memory of a value, named `what` in errors.
 pub(crate) fn buffer_of<'py>(value: &Bound<'py, PyAny>, what: Option<&str>) -> PyResult<Bound<'py, PyAny>> {
-    if value.cast::<Buffer>().is_ok() {
+    if value.cast::<PyTensor>().is_ok() {
         return Ok(value.clone());
     }
     let py = value.py();
@@ -89,7 +89,7 @@ fn shared<'py>(value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     } else {
         own_or_imported(value)?
     };
-    Ok(Bound::new(py, Buffer { tensor })?.into_any())
+    Ok(Bound::new(py, PyTensor { tensor })?.into_any())
 }
 
 /// Whether a value is of one of these classes of a library, which is impossible unless the library was imported.

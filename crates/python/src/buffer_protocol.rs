@@ -13,15 +13,15 @@ use pyo3::exceptions::{PyBufferError, PyImportError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 
-use crate::error::{Outcome, to_python};
+use crate::error::{BindingResult, to_python};
 use crate::own::require_file;
-use crate::tensor::Buffer;
+use crate::tensor::PyTensor;
 
 /// Dimensions that an exporter may have (`PyBUF_MAX_NDIM`).
 const MAX_RANK: usize = 64;
 
 /// The tensor over the memory of an object, whose items are interpreted as `dtype` (of the same size).
-pub(crate) fn import(object: &Bound<'_, PyAny>, dtype: DType) -> Outcome<Tensor> {
+pub(crate) fn import(object: &Bound<'_, PyAny>, dtype: DType) -> BindingResult<Tensor> {
     let view = PyUntypedBuffer::get(object)?;
     if view.suboffsets().is_some() {
         return Err(PyBufferError::new_err("memory that is reached through pointers has no strides").into());
@@ -58,7 +58,7 @@ pub(crate) fn import(object: &Bound<'_, PyAny>, dtype: DType) -> Outcome<Tensor>
 ///
 /// # Safety
 /// The view is null, or the caller's to fill.
-pub(crate) unsafe fn export(slf: Bound<'_, Buffer>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
+pub(crate) unsafe fn export(slf: Bound<'_, PyTensor>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
     let Some(mut view) = NonNull::new(view) else {
         return Err(PyBufferError::new_err("the view is null"));
     };
@@ -68,9 +68,9 @@ pub(crate) unsafe fn export(slf: Bound<'_, Buffer>, view: *mut ffi::Py_buffer, f
     let tensor = &slf.get().tensor();
     tensor.device().require_host().map_err(to_python)?;
     let exported = Exported::new(tensor, flags)?;
-    let asked = |flag: c_int| flags & flag == flag;
+    let requested = |flag: c_int| flags & flag == flag;
     // A consumer that requests the format, as NumPy and memoryview do, may copy the elements at once. Our own `to_numpy` does not, and makes a view.
-    if asked(ffi::PyBUF_FORMAT) {
+    if requested(ffi::PyBUF_FORMAT) {
         require_file(tensor)?;
     }
     let exported = Box::leak(Box::new(exported));
@@ -78,16 +78,16 @@ pub(crate) unsafe fn export(slf: Bound<'_, Buffer>, view: *mut ffi::Py_buffer, f
     view.len = tensor.size() as isize;
     view.readonly = c_int::from(!tensor.storage().is_writable());
     view.itemsize = exported.item;
-    view.ndim = if asked(ffi::PyBUF_ND) { exported.shape.len() as c_int } else { 1 };
+    view.ndim = if requested(ffi::PyBUF_ND) { exported.shape.len() as c_int } else { 1 };
     // The consumer does not write to the protocol's `format`; its type lacks the const.
-    let format = tensor.dtype().buffer_format().filter(|_| asked(ffi::PyBUF_FORMAT));
+    let format = tensor.dtype().buffer_format().filter(|_| requested(ffi::PyBUF_FORMAT));
     view.format = format.map_or(std::ptr::null_mut(), |format| format.as_ptr().cast_mut());
     // The protocol gives a scalar neither.
-    let pointer = |asked: bool, values: &mut [isize]| {
-        if asked && !values.is_empty() { values.as_mut_ptr() } else { std::ptr::null_mut() }
+    let pointer = |requested: bool, values: &mut [isize]| {
+        if requested && !values.is_empty() { values.as_mut_ptr() } else { std::ptr::null_mut() }
     };
-    view.shape = pointer(asked(ffi::PyBUF_ND), &mut exported.shape);
-    view.strides = pointer(asked(ffi::PyBUF_STRIDES), &mut exported.strides);
+    view.shape = pointer(requested(ffi::PyBUF_ND), &mut exported.shape);
+    view.strides = pointer(requested(ffi::PyBUF_STRIDES), &mut exported.strides);
     view.suboffsets = std::ptr::null_mut();
     view.internal = std::ptr::from_mut(exported).cast();
     view.obj = slf.into_any().into_ptr();
@@ -116,35 +116,35 @@ impl Exported {
     /// Refuses requests of the consumer that this tensor does not satisfy, as NumPy does for its arrays.
     fn new(tensor: &Tensor, flags: c_int) -> PyResult<Self> {
         let dtype = tensor.dtype();
-        let asked = |flag: c_int| flags & flag == flag;
-        if asked(ffi::PyBUF_FORMAT) && dtype.buffer_format().is_none() {
+        let requested = |flag: c_int| flags & flag == flag;
+        if requested(ffi::PyBUF_FORMAT) && dtype.buffer_format().is_none() {
             return Err(PyBufferError::new_err(format!(
                 "the buffer protocol has no format for {dtype}; use view(DType.uint8) for the bytes, or to_numpy() with ml_dtypes"
             )));
         }
-        if asked(ffi::PyBUF_WRITABLE) && !tensor.storage().is_writable() {
+        if requested(ffi::PyBUF_WRITABLE) && !tensor.storage().is_writable() {
             return Err(PyBufferError::new_err("this memory is read-only"));
         }
         let (item, shape): (isize, Box<[isize]>) = match dtype.bytes() {
             Some(item) => (item as isize, tensor.shape().iter().map(|&dim| dim as isize).collect()),
             None => (1, [tensor.size() as isize].into()),
         };
-        if asked(ffi::PyBUF_ND) && shape.len() > MAX_RANK {
+        if requested(ffi::PyBUF_ND) && shape.len() > MAX_RANK {
             let rank = shape.len();
             return Err(PyBufferError::new_err(format!("rank {rank}; the buffer protocol has {MAX_RANK} dimensions")));
         }
         let (forward, backward) = (tensor.is_contiguous(), first_index_runs_fastest(tensor));
         // Without strides, the consumer assumes C order.
-        let met = (forward || asked(ffi::PyBUF_STRIDES) && !asked(ffi::PyBUF_C_CONTIGUOUS))
-            && (backward || !asked(ffi::PyBUF_F_CONTIGUOUS))
-            && (forward || backward || !asked(ffi::PyBUF_ANY_CONTIGUOUS));
+        let met = (forward || requested(ffi::PyBUF_STRIDES) && !requested(ffi::PyBUF_C_CONTIGUOUS))
+            && (backward || !requested(ffi::PyBUF_F_CONTIGUOUS))
+            && (forward || backward || !requested(ffi::PyBUF_ANY_CONTIGUOUS));
         if !met {
             return Err(PyBufferError::new_err(
                 "the tensor is not in the requested memory order; call contiguous() first",
             ));
         }
         // For contiguous elements, the strides of the order: an axis of one element may have others.
-        let strides = if backward && (asked(ffi::PyBUF_F_CONTIGUOUS) || !forward) {
+        let strides = if backward && (requested(ffi::PyBUF_F_CONTIGUOUS) || !forward) {
             running_products(shape.iter(), item)
         } else if forward {
             running_products(shape.iter().rev(), item).into_iter().rev().collect()

@@ -6,30 +6,30 @@ use std::str::FromStr as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use max_weights::check::Number;
+use max_weights::check::ExactNumber;
 use max_weights::checkpoint::ModelCache;
 use max_weights::error::Error;
 use max_weights::rules::Severity;
 use max_weights::workers::now_and_then;
 use max_weights_check::output::{self, Format, Settings};
-use max_weights_check::{Level, Options, Progress, Selection, content, difference};
+use max_weights_check::{Level, RuleSelection, ValidateOptions, ValidateProgress, content, difference};
 use pyo3::IntoPyObjectExt as _;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
 use crate::ending::detached;
-use crate::error::{Outcome, interrupt};
+use crate::error::{BindingResult, interrupt};
 use crate::load::{over_weights, tell};
 use crate::node::WeightsNode;
 
 /// The findings of a validation.
-#[pyclass(frozen, module = "max_weights._core")]
-pub(crate) struct Report {
+#[pyclass(name = "Report", frozen, module = "max_weights._core")]
+pub(crate) struct PyReport {
     report: max_weights_check::Report,
 }
 
 #[pymethods]
-impl Report {
+impl PyReport {
     /// Whether nothing was found that is worse than a note.
     #[getter]
     fn is_ok(&self) -> bool {
@@ -37,7 +37,7 @@ impl Report {
     }
 
     /// The report in a format of `max-weights validate --output`.
-    fn render(&self, py: Python<'_>, format: &str) -> Outcome<String> {
+    fn render(&self, py: Python<'_>, format: &str) -> BindingResult<String> {
         let format = Format::from_str(format).map_err(Error::Argument)?;
         Ok(detached(py, || {
             let mut text = Vec::new();
@@ -63,34 +63,44 @@ pub(crate) fn validate_files(
     max_memory: Option<u64>,
     timeout: Option<f64>,
     progress: Option<&Bound<'_, PyAny>>,
-) -> Outcome<Report> {
+) -> BindingResult<PyReport> {
     let level = Level::from_name(level).ok_or_else(|| wrong("level", level, "'header', 'structure' or 'content'"))?;
     let severity =
         Severity::from_name(severity).ok_or_else(|| wrong("severity", severity, "'note', 'warning' or 'error'"))?;
-    let selection = Selection { select, ignore };
+    let selection = RuleSelection { select, ignore };
     if let Some(word) = selection.unknown() {
         return Err(Error::Argument(format!("there is no rule '{word}'")).into());
     }
     let timeout = timeout.map(Duration::try_from_secs_f64).transpose();
     let timeout = timeout.map_err(|_| Error::Argument("timeout must be a number of seconds".into()))?;
-    let options = Options { level, selection, severity, jobs, max_memory, timeout, interrupt, ..Options::default() };
+    let options = ValidateOptions {
+        level,
+        selection,
+        severity,
+        jobs,
+        max_memory,
+        timeout,
+        interrupt,
+        ..ValidateOptions::default()
+    };
     let progress = progress.map(|progress| progress.clone().unbind());
     let report = detached(py, || {
         let cache = ModelCache::from_environment();
         let paths = paths.iter().map(|path| cache.resolve(path)).collect::<Result<Vec<_>, Error>>()?;
-        let done = Progress::default();
-        let told = || tell(progress.as_ref(), done.done.load(Ordering::Relaxed), done.bytes.load(Ordering::Relaxed));
-        let go_on = || interrupt().and_then(|()| told());
-        let report = max_weights_check::validate(&paths, &options, &done, &now_and_then(&go_on))?;
-        told()?;
+        let done = ValidateProgress::default();
+        let reported =
+            || tell(progress.as_ref(), done.done.load(Ordering::Relaxed), done.bytes.load(Ordering::Relaxed));
+        let cancel = || interrupt().and_then(|()| reported());
+        let report = max_weights_check::validate(&paths, &options, &done, &now_and_then(&cancel))?;
+        reported()?;
         Ok::<_, Error>(report)
     })?;
-    Ok(Report { report })
+    Ok(PyReport { report })
 }
 
 /// A row of the table of statistics: name, dtype, shape; count, zeros, subnormals, NaN, infinities; minimum, maximum, mean, standard deviation; the
 /// counts of the histogram; why there are none of these.
-type Row<'py> =
+type StatisticsRow<'py> =
     (String, String, Bound<'py, PyTuple>, Option<[u64; 5]>, [Option<Bound<'py, PyAny>>; 4], Vec<u64>, Option<String>);
 
 /// Statistics of the values of the weights of these full names, in this order.
@@ -101,15 +111,15 @@ pub(crate) fn statistics_of<'py>(
     names: Vec<String>,
     bins: usize,
     progress: Option<&Bound<'_, PyAny>>,
-) -> Outcome<Vec<Row<'py>>> {
+) -> BindingResult<Vec<StatisticsRow<'py>>> {
     let py = node.py();
-    let found = over_weights(node, &names, progress, |checkpoint, numbers, done, go_on| {
-        content::stats(checkpoint, numbers, bins, done, go_on)
+    let found = over_weights(node, &names, progress, |checkpoint, numbers, done, cancel| {
+        content::stats(checkpoint, numbers, bins, done, cancel)
     })?;
-    let number = |number: Option<Number>| {
+    let number = |number: Option<ExactNumber>| {
         let number = number.map(|number| match number {
-            Number::Integer(value) => value.into_bound_py_any(py),
-            Number::Float(value) => value.into_bound_py_any(py),
+            ExactNumber::Integer(value) => value.into_bound_py_any(py),
+            ExactNumber::Float(value) => value.into_bound_py_any(py),
         });
         number.transpose()
     };
@@ -141,23 +151,24 @@ pub(crate) fn difference_of(
     dtypes: bool,
     metadata: bool,
     progress: Option<&Bound<'_, PyAny>>,
-) -> Outcome<String> {
+) -> BindingResult<String> {
     let (py, a, b) = (a.py(), a.get(), b.get());
     let (of_a, of_b) = (a.shared().checkpoint()?, b.shared().checkpoint()?);
-    let (names_of_a, names_of_b) = (difference::Names::default(), difference::Names::default());
-    let options = difference::Options { rtol, atol, exact, values, dtypes, metadata, a: names_of_a, b: names_of_b };
+    let (names_of_a, names_of_b) = (difference::RenamedTensors::default(), difference::RenamedTensors::default());
+    let options =
+        difference::DifferenceOptions { rtol, atol, exact, values, dtypes, metadata, a: names_of_a, b: names_of_b };
     // Each byte of the first is read for the names and for the values.
     let bytes = of_a.catalog().table().iter().fold(0, |all: u64, info| all.saturating_add(2 * info.bytes()));
     let (done, progress) = (AtomicU64::new(0), progress.map(|progress| progress.clone().unbind()));
     Ok(detached(py, || {
-        let go_on = || interrupt().and_then(|()| tell(progress.as_ref(), done.load(Ordering::Relaxed), bytes));
-        let found = difference::compare(&of_a, &of_b, &options, &done, &now_and_then(&go_on))?;
+        let cancel = || interrupt().and_then(|()| tell(progress.as_ref(), done.load(Ordering::Relaxed), bytes));
+        let found = difference::compare(&of_a, &of_b, &options, &done, &now_and_then(&cancel))?;
         tell(progress.as_ref(), bytes, bytes)?;
-        let object = difference::Object::new(&found, &options);
+        let object = difference::DifferenceJson::new(&found, &options);
         serde_json::to_string(&object).map_err(|error| Error::Argument(error.to_string()))
     })?)
 }
 
-fn wrong(name: &str, given: &str, possible: &str) -> crate::error::Failure {
+fn wrong(name: &str, given: &str, possible: &str) -> crate::error::BindingFailure {
     Error::Argument(format!("{name} must be {possible}, not '{given}'")).into()
 }

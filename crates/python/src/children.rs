@@ -12,7 +12,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyType;
 
 use crate::array_names::{OF_ARRAYS, OF_WEIGHTS};
-use crate::error::{Outcome, no_attribute};
+use crate::error::{BindingResult, no_attribute};
 use crate::node::WeightsNode;
 
 /// Attributes that mappings or modules have, and their equivalents for weights: suggesting names of weights would not help.
@@ -51,11 +51,11 @@ impl WeightsNode {
 
     /// A short description of a node: a weight's dtype and shape, and the number of weights at and below a prefix.
     pub(crate) fn summary(&self) -> String {
-        let name = if self.name().is_empty() { String::new() } else { format!("'{}', ", text::shown(self.name())) };
+        let name = if self.name().is_empty() { String::new() } else { format!("'{}', ", text::escape(self.name())) };
         let count = self.catalog().range(self.name()).len();
         let weight = self.catalog().find(self.name()).map(|number| {
             let info = self.catalog().table().get(number);
-            format!("{} {:?}", text::shown(&info.element.to_string()), info.shape)
+            format!("{} {:?}", text::escape(&info.element.to_string()), info.shape)
         });
         match weight {
             Some(weight) if count == 1 => format!("{name}{weight}"),
@@ -94,7 +94,7 @@ impl WeightsNode {
         numbered.sort_unstable();
         let at = back.parse().ok().and_then(|back| numbered.len().checked_sub(back));
         at.and_then(|at| numbered.get(at)).map(|(_, child)| Cow::Borrowed(*child)).ok_or_else(|| {
-            let (name, key, count) = (text::shown(self.name()), text::shown(key), numbered.len());
+            let (name, key, count) = (text::escape(self.name()), text::escape(key), numbered.len());
             let rows = if self.exists() { "; rows of a weight are slices such as [-1:]" } else { "" };
             Error::Index(format!("'{name}' has {count} numbered children, and no child [{key}]{rows}"))
         })
@@ -109,9 +109,9 @@ impl WeightsNode {
     }
 
     /// Refuses a name that cannot be a child by attribute: Python's own names, and usual attributes of arrays or mappings.
-    pub(crate) fn require_possible(&self, key: &str) -> Outcome<()> {
+    pub(crate) fn require_possible(&self, key: &str) -> BindingResult<()> {
         if key.starts_with('_') && !self.has_child(key) {
-            let key = text::shown(key);
+            let key = text::escape(key);
             return Err(PyAttributeError::new_err(format!("no attribute '{key}', and no weight with that name")).into());
         }
         if OF_WEIGHTS.contains(&key) && !self.has_child(key) {
@@ -127,7 +127,7 @@ impl WeightsNode {
             return Err(PyAttributeError::new_err(message).into());
         }
         if OF_ARRAYS.contains(&key) && self.exists() && !self.has_child(key) {
-            let name = text::shown(&self.name);
+            let name = text::escape(&self.name);
             let message = format!("'{name}' is a weight, and has no child '{key}'; its tensor has it: .data().{key}");
             return Err(PyAttributeError::new_err(message).into());
         }

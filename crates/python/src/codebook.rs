@@ -8,8 +8,8 @@ use pyo3::prelude::*;
 use crate::convert::dtype_from_python;
 use crate::dlpack::{Access, writable};
 use crate::ending::detached;
-use crate::error::{Outcome, interrupt};
-use crate::tensor::Buffer;
+use crate::error::{BindingResult, interrupt};
+use crate::tensor::PyTensor;
 
 /// `value of the code × scale of its block`, and that `× factor` or `+ offset`, on all cores.
 #[pyfunction]
@@ -17,9 +17,9 @@ use crate::tensor::Buffer;
 #[expect(clippy::too_many_arguments, reason = "each is a keyword of the Python function")]
 pub(crate) fn dequantize_codebook(
     py: Python<'_>,
-    packed: &Buffer,
-    values: &Buffer,
-    scales: &Buffer,
+    packed: &PyTensor,
+    values: &PyTensor,
+    scales: &PyTensor,
     bits: u32,
     block: usize,
     shape: Vec<i64>,
@@ -27,7 +27,7 @@ pub(crate) fn dequantize_codebook(
     offset: Option<f32>,
     dtype: &Bound<'_, PyAny>,
     out: Option<&Bound<'_, PyAny>>,
-) -> Outcome<Buffer> {
+) -> BindingResult<PyTensor> {
     let after = match (factor, offset) {
         (None, None) => After::Nothing,
         (Some(factor), None) => After::Times(factor),
@@ -46,5 +46,5 @@ pub(crate) fn dequantize_codebook(
         after,
     };
     let decode = || max_weights::buffer::dequantize_codebook(&parts, dtype, out.as_mut(), &interrupt);
-    Ok(Buffer::new(detached(py, decode)?))
+    Ok(PyTensor::new(detached(py, decode)?))
 }

@@ -1,6 +1,6 @@
 //! Arguments and results: dtypes, shapes, index expressions.
 
-use max_weights::buffer::Index;
+use max_weights::buffer::IndexPart;
 use max_weights::dtype::DType;
 use max_weights::quant::Encoding;
 use max_weights::tensor::Element;
@@ -13,9 +13,9 @@ use pyo3::types::{PyEllipsis, PySlice, PyString, PyTuple};
 use crate::package;
 
 /// A sequence, read item by item: it may report a false length, for which `Vec` would allocate.
-pub(crate) struct Listed<T>(pub(crate) Vec<T>);
+pub(crate) struct PythonSequence<T>(pub(crate) Vec<T>);
 
-impl<'a, 'py, T: FromPyObjectOwned<'py>> FromPyObject<'a, 'py> for Listed<T> {
+impl<'a, 'py, T: FromPyObjectOwned<'py>> FromPyObject<'a, 'py> for PythonSequence<T> {
     type Error = PyErr;
 
     fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
@@ -66,20 +66,20 @@ pub(crate) fn encoding_from_python(value: &Bound<'_, PyAny>) -> PyResult<Encodin
 }
 
 /// NumPy's basic indices: integers, slices, `...`, `None`, and tuples of them.
-pub(crate) fn index_from_python(key: &Bound<'_, PyAny>) -> PyResult<Vec<Index>> {
+pub(crate) fn index_from_python(key: &Bound<'_, PyAny>) -> PyResult<Vec<IndexPart>> {
     match key.cast::<PyTuple>() {
         Ok(parts) => parts.iter().map(|part| index_part(&part)).collect(),
         Err(_) => Ok(vec![index_part(key)?]),
     }
 }
 
-fn index_part(part: &Bound<'_, PyAny>) -> PyResult<Index> {
+fn index_part(part: &Bound<'_, PyAny>) -> PyResult<IndexPart> {
     let py = part.py();
     if part.is_none() {
-        return Ok(Index::NewAxis);
+        return Ok(IndexPart::NewAxis);
     }
     if part.is_instance_of::<PyEllipsis>() {
-        return Ok(Index::Ellipsis);
+        return Ok(IndexPart::Ellipsis);
     }
     if let Ok(slice) = part.cast::<PySlice>() {
         let bound = |name| -> PyResult<Option<i64>> {
@@ -87,13 +87,13 @@ fn index_part(part: &Bound<'_, PyAny>) -> PyResult<Index> {
             if value.is_none() { Ok(None) } else { clamped(&value).map(Some) }
         };
         let step = bound(intern!(py, "step"))?.unwrap_or(1);
-        return Ok(Index::Slice { start: bound(intern!(py, "start"))?, stop: bound(intern!(py, "stop"))?, step });
+        return Ok(IndexPart::Slice { start: bound(intern!(py, "start"))?, stop: bound(intern!(py, "stop"))?, step });
     }
     if part.is_instance_of::<pyo3::types::PyBool>() || !part.hasattr(intern!(py, "__index__"))? {
         return Err(not_basic(part)?);
     }
     match part.extract() {
-        Ok(at) => Ok(Index::At(at)),
+        Ok(at) => Ok(IndexPart::At(at)),
         Err(error) if error.is_instance_of::<PyOverflowError>(py) => {
             Err(PyIndexError::new_err("the index does not fit into 64 bits"))
         }

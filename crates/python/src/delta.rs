@@ -6,62 +6,62 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use max_weights::checkpoint::{Checkpoint, Delta, OpenOptions};
+use max_weights::checkpoint::{Checkpoint, OpenOptions, OpenedDelta};
 use max_weights::error::Error;
 use max_weights::load::{OtherNames, UndoLog, apply_deltas};
 use max_weights::memory::Exclusive;
 use max_weights::workers::now_and_then;
-use max_weights::write::{DeltaSummary, FoldInto, Form, Options, Version, delta, fold, update};
+use max_weights::write::{DeltaSummary, DialectForm, FoldInto, VersionTensors, WriteOptions, delta, fold, update};
 use pyo3::prelude::*;
 
 use crate::dlpack::{Access, writable};
 use crate::ending::detached;
-use crate::error::{Outcome, interrupt};
+use crate::error::{BindingResult, interrupt};
 use crate::load::{over_weights, tell};
 use crate::node::WeightsNode;
-use crate::tensor::Buffer;
+use crate::tensor::PyTensor;
 
 /// The identities of both versions; how many tensors changed in part, are stored whole, were removed, and are unchanged; the number of replaced
 /// elements; and the files.
-type Summary = (String, String, usize, usize, usize, usize, u64, Vec<PathBuf>);
+type DeltaSummaryRow = (String, String, usize, usize, usize, usize, u64, Vec<PathBuf>);
 
-fn summary(summary: DeltaSummary) -> Summary {
+fn summary(summary: DeltaSummary) -> DeltaSummaryRow {
     let DeltaSummary { base, target, changed, whole, removed, unchanged, elements, files } = summary;
     (base, target, changed, whole, removed, unchanged, elements, files)
 }
 
 /// How a delta is written: the dialect, the kind of checksums, the version, and that of the base.
-type Dialect = (String, String, Option<String>, Option<String>);
+type DialectArguments = (String, String, Option<String>, Option<String>);
 
 /// A version of a checkpoint: a tree, or tensors by their names.
 #[derive(FromPyObject)]
 pub(crate) enum VersionArgument<'py> {
     Tree(Bound<'py, WeightsNode>),
-    Named(Vec<(String, Bound<'py, Buffer>)>),
+    Named(Vec<(String, Bound<'py, PyTensor>)>),
 }
 
 /// A version of a checkpoint, without Python objects.
-enum Tensors {
+enum DeltaTensors {
     Checkpoint(Arc<Checkpoint>),
     Memory(Vec<(String, max_weights::buffer::Buffer)>),
 }
 
 impl VersionArgument<'_> {
-    fn tensors(self) -> Outcome<Tensors> {
+    fn tensors(self) -> BindingResult<DeltaTensors> {
         Ok(match self {
-            Self::Tree(tree) => Tensors::Checkpoint(tree.get().shared().checkpoint()?),
-            Self::Named(named) => {
-                Tensors::Memory(named.into_iter().map(|(name, tensor)| (name, tensor.get().tensor().clone())).collect())
-            }
+            Self::Tree(tree) => DeltaTensors::Checkpoint(tree.get().shared().checkpoint()?),
+            Self::Named(named) => DeltaTensors::Memory(
+                named.into_iter().map(|(name, tensor)| (name, tensor.get().tensor().clone())).collect(),
+            ),
         })
     }
 }
 
-impl Tensors {
-    fn version(&self) -> Result<Version<'_>, Error> {
+impl DeltaTensors {
+    fn version(&self) -> Result<VersionTensors<'_>, Error> {
         match self {
-            Self::Checkpoint(checkpoint) => Version::of_checkpoint(checkpoint),
-            Self::Memory(tensors) => Version::in_memory(tensors.iter().cloned()),
+            Self::Checkpoint(checkpoint) => VersionTensors::of_checkpoint(checkpoint),
+            Self::Memory(tensors) => VersionTensors::in_memory(tensors.iter().cloned()),
         }
     }
 }
@@ -74,25 +74,27 @@ pub(crate) fn write_delta(
     base: VersionArgument<'_>,
     new: VersionArgument<'_>,
     path: PathBuf,
-    dialect: Option<Dialect>,
+    dialect: Option<DialectArguments>,
     sync: bool,
     progress: Option<&Bound<'_, PyAny>>,
-) -> Outcome<Summary> {
+) -> BindingResult<DeltaSummaryRow> {
     let form = match &dialect {
         None => None,
-        Some((name, checksum, version, base)) => Form::new(name, &path, version.as_deref(), base.as_deref(), checksum)?,
+        Some((name, checksum, version, base)) => {
+            DialectForm::new(name, &path, version.as_deref(), base.as_deref(), checksum)?
+        }
     };
     let (base, new) = (base.tensors()?, new.tensors()?);
     let (done, progress) = (AtomicU64::new(0), progress.map(|progress| progress.clone().unbind()));
     let written = detached(py, || {
         let (base, new) = (base.version()?, new.version()?);
         let bytes = new.bytes();
-        let go_on = || interrupt().and_then(|()| tell(progress.as_ref(), done.load(Ordering::Relaxed), bytes));
-        let options = Options { sync, ..Options::default() };
-        let go_on = now_and_then(&go_on);
+        let cancel = || interrupt().and_then(|()| tell(progress.as_ref(), done.load(Ordering::Relaxed), bytes));
+        let options = WriteOptions { sync, ..WriteOptions::default() };
+        let cancel = now_and_then(&cancel);
         let written = match &form {
-            Some(form) => form.write(&base, &new, &path, options, &done, &go_on)?,
-            None => delta(&base, &new, Vec::new(), (&path, options), &done, &go_on)?,
+            Some(form) => form.write(&base, &new, &path, options, &done, &cancel)?,
+            None => delta(&base, &new, Vec::new(), (&path, options), &done, &cancel)?,
         };
         tell(progress.as_ref(), bytes, bytes)?;
         Ok::<_, Error>(written)
@@ -111,8 +113,8 @@ pub(crate) fn fold_deltas(
     path: Option<PathBuf>,
     keep: usize,
     sync: bool,
-) -> Outcome<Option<Summary>> {
-    let (done, options) = (AtomicU64::new(0), Options { sync, ..Options::default() });
+) -> BindingResult<Option<DeltaSummaryRow>> {
+    let (done, options) = (AtomicU64::new(0), WriteOptions { sync, ..WriteOptions::default() });
     let into = path.map_or(FoldInto::Place { keep }, FoldInto::File);
     let written = detached(py, || {
         fold(&base, &deltas, &into, &OpenOptions::default(), options, &done, &now_and_then(&interrupt))
@@ -122,38 +124,38 @@ pub(crate) fn fold_deltas(
 
 /// The identity of a checkpoint, as in deltas for their base and their target.
 #[pyfunction]
-pub(crate) fn identity_of(node: &Bound<'_, WeightsNode>) -> Outcome<String> {
-    over_weights(node, &[], None, |checkpoint, _, done, go_on| {
-        Version::of_checkpoint(checkpoint)?.identity(done, go_on)
+pub(crate) fn identity_of(node: &Bound<'_, WeightsNode>) -> BindingResult<String> {
+    over_weights(node, &[], None, |checkpoint, _, done, cancel| {
+        VersionTensors::of_checkpoint(checkpoint)?.identity(done, cancel)
     })
 }
 
 /// Form; identities of base and target, or the names that another library gives them; dtype and shape of partly changed tensors, where known. Then
 /// the tensors that it has whole, the removed tensors, and the versions between, if it replaces a chain.
-type Header =
+type DeltaHeaderRow =
     (String, String, String, BTreeMap<String, Option<(String, Vec<u64>)>>, Vec<String>, Vec<String>, Vec<String>);
 
 /// Reads the header of a delta.
 #[pyfunction]
-pub(crate) fn delta_header(py: Python<'_>, path: PathBuf) -> Outcome<Header> {
-    let delta = detached(py, || Delta::open(&path, &OpenOptions::default()))?;
+pub(crate) fn delta_header(py: Python<'_>, path: PathBuf) -> BindingResult<DeltaHeaderRow> {
+    let delta = detached(py, || OpenedDelta::open(&path, &OpenOptions::default()))?;
     let (header, whole) = (delta.header().clone(), delta.whole().map(|info| info.name.to_owned()).collect());
-    let said = |said: Option<(&str, &[u64])>| said.map(|(dtype, shape)| (dtype.to_owned(), shape.to_vec()));
-    let changed = delta.changed().map(|(name, what)| (name.to_owned(), said(what))).collect();
+    let declared = |declared: Option<(&str, &[u64])>| declared.map(|(dtype, shape)| (dtype.to_owned(), shape.to_vec()));
+    let changed = delta.changed().map(|(name, what)| (name.to_owned(), declared(what))).collect();
     Ok((delta.dialect().to_string(), header.base, header.target, changed, whole, header.removed, header.folded))
 }
 
 /// The paths by which a tree was opened.
 #[pyfunction]
-pub(crate) fn opened_paths(node: &Bound<'_, WeightsNode>) -> Outcome<Vec<OsString>> {
+pub(crate) fn opened_paths(node: &Bound<'_, WeightsNode>) -> BindingResult<Vec<OsString>> {
     let checkpoint = node.get().shared().checkpoint()?;
     Ok(checkpoint.opened().iter().map(|path| path.as_os_str().to_owned()).collect())
 }
 
 /// The paths of deltas in the order of their chain; a folder stands for all deltas in it.
 #[pyfunction]
-pub(crate) fn paths_of_deltas(py: Python<'_>, paths: Vec<PathBuf>) -> Outcome<Vec<OsString>> {
-    let deltas = detached(py, || Delta::open_all(&paths, &OpenOptions::default()))?;
+pub(crate) fn paths_of_deltas(py: Python<'_>, paths: Vec<PathBuf>) -> BindingResult<Vec<OsString>> {
+    let deltas = detached(py, || OpenedDelta::open_all(&paths, &OpenOptions::default()))?;
     Ok(deltas.iter().map(|delta| delta.path().as_os_str().to_owned()).collect())
 }
 
@@ -170,7 +172,7 @@ impl DeltaLog {
     }
 
     /// Restores tensors, by their names.
-    fn undo(&self, py: Python<'_>, tensors: Vec<(String, Bound<'_, PyAny>)>) -> Outcome<()> {
+    fn undo(&self, py: Python<'_>, tensors: Vec<(String, Bound<'_, PyAny>)>) -> BindingResult<()> {
         let mut targets = writable_tensors(tensors)?;
         detached(py, || self.0.lock().unwrap_or_else(PoisonError::into_inner).undo(&mut targets))?;
         Ok(())
@@ -179,7 +181,7 @@ impl DeltaLog {
 
 type Targets = Vec<(String, Exclusive<max_weights::buffer::Buffer>)>;
 
-fn writable_tensors(tensors: Vec<(String, Bound<'_, PyAny>)>) -> Outcome<Targets> {
+fn writable_tensors(tensors: Vec<(String, Bound<'_, PyAny>)>) -> BindingResult<Targets> {
     tensors.into_iter().map(|(name, tensor)| Ok((name, writable(&tensor, Access::Load)?.1))).collect()
 }
 
@@ -196,17 +198,17 @@ pub(crate) fn apply_deltas_to(
     others: Option<Vec<String>>,
     may_be_tied: bool,
     progress: Option<&Bound<'_, PyAny>>,
-) -> Outcome<(usize, usize, usize)> {
+) -> BindingResult<(usize, usize, usize)> {
     let (others, mut targets) = (others.unwrap_or_default(), writable_tensors(tensors)?);
     let (done, progress) = (AtomicU64::new(0), progress.map(|progress| progress.clone().unbind()));
     let bytes = targets.iter().map(|(_, tensor)| tensor.get().size() as u64).sum::<u64>();
     let applied = detached(py, || {
-        let go_on =
+        let cancel =
             || interrupt().and_then(|()| tell(progress.as_ref(), done.load(Ordering::Relaxed).min(bytes), bytes));
-        let deltas = Delta::open_all(&paths, &OpenOptions::default())?;
+        let deltas = OpenedDelta::open_all(&paths, &OpenOptions::default())?;
         let mut log = log.0.lock().unwrap_or_else(PoisonError::into_inner);
         let others = OtherNames { names: &others, may_be_tied };
-        let applied = apply_deltas(&deltas, &mut targets, others, &mut log, &done, &now_and_then(&go_on))?;
+        let applied = apply_deltas(&deltas, &mut targets, others, &mut log, &done, &now_and_then(&cancel))?;
         tell(progress.as_ref(), bytes, bytes)?;
         Ok::<_, Error>(applied)
     })?;
@@ -224,16 +226,17 @@ pub(crate) fn update_files(
     sync: bool,
     verify: bool,
     progress: Option<&Bound<'_, PyAny>>,
-) -> Outcome<(String, usize, Vec<PathBuf>)> {
+) -> BindingResult<(String, usize, Vec<PathBuf>)> {
     let (done, progress) = (AtomicU64::new(0), progress.map(|progress| progress.clone().unbind()));
     let updated = detached(py, || {
         // They are read twice: to be compared, and to be written.
         let base = Checkpoint::open(&[&target], &OpenOptions::default())?;
         let bytes = 2 * base.catalog().table().iter().map(|info| info.bytes()).sum::<u64>();
-        let go_on =
+        let cancel =
             || interrupt().and_then(|()| tell(progress.as_ref(), done.load(Ordering::Relaxed).min(bytes), bytes));
-        let options = Options { sync, ..Options::default() };
-        let updated = update(&target, &paths, &OpenOptions::default(), &options, verify, &done, &now_and_then(&go_on))?;
+        let options = WriteOptions { sync, ..WriteOptions::default() };
+        let updated =
+            update(&target, &paths, &OpenOptions::default(), &options, verify, &done, &now_and_then(&cancel))?;
         tell(progress.as_ref(), bytes, bytes)?;
         Ok::<_, Error>(updated)
     })?;

@@ -21,9 +21,9 @@ use pyo3::types::{PyCapsule, PyDict, PyTuple};
 use pyo3::{ffi, intern};
 
 use crate::ending::detached;
-use crate::error::{Outcome, interrupt, to_python};
+use crate::error::{BindingResult, interrupt, to_python};
 use crate::package;
-use crate::tensor::Buffer;
+use crate::tensor::PyTensor;
 
 const LEGACY: &CStr = c"dltensor";
 const VERSIONED: &CStr = c"dltensor_versioned";
@@ -86,7 +86,7 @@ struct ManagedVersioned {
 
 /// Which struct a capsule holds.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Version {
+pub(crate) enum CapsuleVersion {
     Legacy,
     Versioned,
 }
@@ -101,7 +101,11 @@ struct Export<H> {
 }
 
 /// A capsule for `tensor`, which keeps its storage alive.
-pub(crate) fn export<'py>(py: Python<'py>, tensor: &Tensor, version: Version) -> PyResult<Bound<'py, PyCapsule>> {
+pub(crate) fn export<'py>(
+    py: Python<'py>,
+    tensor: &Tensor,
+    version: CapsuleVersion,
+) -> PyResult<Bound<'py, PyCapsule>> {
     export_flagged(py, tensor, version, false)
 }
 
@@ -109,12 +113,12 @@ pub(crate) fn export<'py>(py: Python<'py>, tensor: &Tensor, version: Version) ->
 pub(crate) fn export_flagged<'py>(
     py: Python<'py>,
     tensor: &Tensor,
-    version: Version,
+    version: CapsuleVersion,
     copied: bool,
 ) -> PyResult<Bound<'py, PyCapsule>> {
     let (shape, strides, lanes) = layout(tensor)?;
     let writable = tensor.storage().is_writable();
-    if version == Version::Legacy && !writable {
+    if version == CapsuleVersion::Legacy && !writable {
         return Err(PyBufferError::new_err(
             "this memory is read-only, which an unversioned DLPack capsule cannot say; ask for max_version=(1, 0) or copy() first",
         ));
@@ -133,7 +137,7 @@ pub(crate) fn export_flagged<'py>(
     };
     let storage = tensor.storage().clone();
     match version {
-        Version::Legacy => {
+        CapsuleVersion::Legacy => {
             let head = ManagedLegacy {
                 tensor: head,
                 manager_ctx: std::ptr::null_mut(),
@@ -147,7 +151,7 @@ pub(crate) fn export_flagged<'py>(
                 PyCapsule::new_with_pointer_and_destructor(py, NonNull::from(block).cast(), LEGACY, Some(drop_legacy))
             }
         }
-        Version::Versioned => {
+        CapsuleVersion::Versioned => {
             let flags = if writable { 0 } else { FLAG_READ_ONLY } | if copied { FLAG_IS_COPIED } else { 0 };
             let head = ManagedVersioned {
                 version: [MAJOR, MINOR],
@@ -186,19 +190,24 @@ pub(crate) fn answer<'py>(
     tensor: &Tensor,
     stream: Option<&Bound<'py, PyAny>>,
     max_version: Option<(u32, u32)>,
-    wanted: Option<(i32, i32)>,
+    requested: Option<(i32, i32)>,
     copy: Option<bool>,
-) -> Outcome<Bound<'py, PyCapsule>> {
+) -> BindingResult<Bound<'py, PyCapsule>> {
     let here = device_of(tensor);
-    let wanted = wanted.unwrap_or(here);
-    if wanted.0 == CPU && stream.is_some() {
+    let requested = requested.unwrap_or(here);
+    if requested.0 == CPU && stream.is_some() {
         return Err(PyBufferError::new_err("host memory has no stream: stream must be None").into());
     }
-    let version = if max_version.is_some_and(|(major, _)| major >= 1) { Version::Versioned } else { Version::Legacy };
-    match (here, wanted) {
-        (here, wanted) if here != wanted && wanted != (CPU, 0) => {
+    let version = if max_version.is_some_and(|(major, _)| major >= 1) {
+        CapsuleVersion::Versioned
+    } else {
+        CapsuleVersion::Legacy
+    };
+    match (here, requested) {
+        (here, requested) if here != requested && requested != (CPU, 0) => {
             let place = if here.0 == CPU { "the CPU".to_owned() } else { tensor.device().to_string() };
-            Err(PyBufferError::new_err(format!("the tensor is on {place} and cannot be exported to {wanted:?}")).into())
+            Err(PyBufferError::new_err(format!("the tensor is on {place} and cannot be exported to {requested:?}"))
+                .into())
         }
         ((CUDA, _), (CPU, _)) if copy == Some(false) => {
             Err(PyBufferError::new_err("a tensor on another device reaches the host only by a copy").into())
@@ -221,7 +230,7 @@ pub(crate) fn answer<'py>(
 
 /// Makes the consumer's stream wait for the bytes. None is the default stream, 1 and 2 the legacy and the per-thread one, as in the driver, and -1
 /// requests no synchronization.
-fn ready_on(tensor: &Tensor, stream: Option<&Bound<'_, PyAny>>) -> Outcome<()> {
+fn ready_on(tensor: &Tensor, stream: Option<&Bound<'_, PyAny>>) -> BindingResult<()> {
     const LEGACY_DEFAULT: i64 = 1;
     let stream = stream.map(PyAnyMethods::extract::<i64>).transpose()?.unwrap_or(LEGACY_DEFAULT);
     let Some(memory) = tensor.storage().device_memory() else { return Ok(()) };
@@ -368,13 +377,13 @@ pub(crate) fn import(object: &Bound<'_, PyAny>, access: Access) -> PyResult<Tens
     if let Device::Cuda(index) = place {
         arguments.set_item("stream", DeviceMemory::borrowing_stream(index).map_err(to_python)?)?;
     }
-    let asked = object.call_method(intern!(py, "__dlpack__"), PyTuple::empty(py), Some(&arguments));
-    let capsule = match asked {
+    let requested = object.call_method(intern!(py, "__dlpack__"), PyTuple::empty(py), Some(&arguments));
+    let capsule = match requested {
         // Producers from before version 1 do not know the argument.
         Err(error) if error.is_instance_of::<pyo3::exceptions::PyTypeError>(py) => {
             object.call_method0(intern!(py, "__dlpack__"))?
         }
-        asked => asked?,
+        requested => requested?,
     };
     let capsule =
         capsule.cast::<PyCapsule>().map_err(|_| PyBufferError::new_err("__dlpack__ did not return a capsule"))?;
@@ -388,7 +397,7 @@ pub(crate) fn import(object: &Bound<'_, PyAny>, access: Access) -> PyResult<Tens
             )));
         }
         take_name(capsule, USED_VERSIONED)?;
-        let owner = Imported(managed);
+        let owner = ImportedTensor(managed);
         // SAFETY: the struct stays until `owner` calls its deleter.
         let (flags, tensor) = unsafe { ((*managed.as_ptr()).flags, &(*managed.as_ptr()).tensor) };
         if flags & FLAG_SUBBYTE_TYPE_PADDED != 0 {
@@ -409,10 +418,10 @@ pub(crate) fn import(object: &Bound<'_, PyAny>, access: Access) -> PyResult<Tens
             "the capsule does not have the name of a DLPack tensor, or it was consumed before",
         ));
     }
-    let writable = access != Access::Read || writable_unsaid(object)?;
+    let writable = access != Access::Read || writability_unknown(object)?;
     let managed = capsule.pointer_checked(Some(LEGACY))?.cast::<ManagedLegacy>();
     take_name(capsule, USED_LEGACY)?;
-    let owner = Imported(managed);
+    let owner = ImportedTensor(managed);
     // SAFETY: the struct stays until `owner` calls its deleter.
     unsafe { borrowed(&(*managed.as_ptr()).tensor, place, writable, owner) }
 }
@@ -421,11 +430,11 @@ pub(crate) fn import(object: &Bound<'_, PyAny>, access: Access) -> PyResult<Tens
 pub(crate) fn writable<'py>(
     out: &Bound<'py, PyAny>,
     access: Access,
-) -> Outcome<(Bound<'py, Buffer>, Exclusive<Tensor>)> {
+) -> BindingResult<(Bound<'py, PyTensor>, Exclusive<Tensor>)> {
     let py = out.py();
-    let found = match package::WRITABLE.get(py)?.call1((out,))?.cast_into::<Buffer>() {
+    let found = match package::WRITABLE.get(py)?.call1((out,))?.cast_into::<PyTensor>() {
         Ok(own) => own,
-        Err(other) => Bound::new(py, Buffer::new(import(&other.into_inner(), access)?))?,
+        Err(other) => Bound::new(py, PyTensor::new(import(&other.into_inner(), access)?))?,
     };
     // SAFETY: the caller passes `out=` to be written to, and does not use it meanwhile. The core refuses memory that it reads.
     let exclusive = unsafe { Exclusive::promised(found.get().tensor.clone()) };
@@ -449,8 +458,8 @@ fn require_unflipped(object: &Bound<'_, PyAny>) -> PyResult<()> {
 }
 
 /// An unversioned capsule cannot declare read-only memory, such as that of JAX's arrays: true for a producer that makes no such memory.
-fn writable_unsaid(producer: &Bound<'_, PyAny>) -> PyResult<bool> {
-    package::WRITABLE_UNSAID.get(producer.py())?.call1((producer,))?.extract()
+fn writability_unknown(producer: &Bound<'_, PyAny>) -> PyResult<bool> {
+    package::WRITABILITY_UNKNOWN.get(producer.py())?.call1((producer,))?.extract()
 }
 
 fn take_name(capsule: &Bound<'_, PyCapsule>, name: &'static CStr) -> PyResult<()> {
@@ -462,7 +471,7 @@ fn take_name(capsule: &Bound<'_, PyCapsule>, name: &'static CStr) -> PyResult<()
 }
 
 /// A managed tensor that we took from its capsule; dropping it calls its deleter.
-struct Imported<M: Managed>(NonNull<M>);
+struct ImportedTensor<M: Managed>(NonNull<M>);
 
 trait Managed {
     /// # Safety
@@ -492,7 +501,7 @@ impl Managed for ManagedVersioned {
     }
 }
 
-impl<M: Managed> Drop for Imported<M> {
+impl<M: Managed> Drop for ImportedTensor<M> {
     fn drop(&mut self) {
         // The deleters of Python libraries release Python objects, so they need an interpreter. One that is ending frees the objects itself.
         Python::try_attach(|_| {
@@ -503,22 +512,22 @@ impl<M: Managed> Drop for Imported<M> {
 }
 
 // SAFETY: DLPack allows any thread to call the deleter, and the pointer has no other use.
-unsafe impl<M: Managed> Send for Imported<M> {}
+unsafe impl<M: Managed> Send for ImportedTensor<M> {}
 // SAFETY: a shared reference gives no access to the pointer's referent: only `drop` uses it.
-unsafe impl<M: Managed> Sync for Imported<M> {}
+unsafe impl<M: Managed> Sync for ImportedTensor<M> {}
 
 /// # Safety
 /// `tensor` must describe memory that stays valid until `owner` is dropped.
 unsafe fn borrowed<M: Managed + 'static>(
     tensor: &DlTensor,
-    asked: Device,
+    requested: Device,
     writable: bool,
-    owner: Imported<M>,
+    owner: ImportedTensor<M>,
 ) -> PyResult<Tensor> {
     // The result of `__dlpack_device__` may be wrong.
     let found = (tensor.device.device_type, tensor.device.device_id);
-    if place(found, Access::Read)? != asked {
-        return Err(PyBufferError::new_err(format!("the capsule is on DLPack device {found:?}, not on {asked}")));
+    if place(found, Access::Read)? != requested {
+        return Err(PyBufferError::new_err(format!("the capsule is on DLPack device {found:?}, not on {requested}")));
     }
     let DlDataType { code, bits, lanes } = tensor.dtype;
     let unsupported =
@@ -552,7 +561,7 @@ unsafe fn borrowed<M: Managed + 'static>(
         PyBufferError::new_err(format!("a DLPack tensor of {len} bytes at no valid address (data {:?})", tensor.data))
     })?;
     // The producer vouches for every element of the tensor, and these are the bytes from the lowest to the highest of them.
-    let storage = match asked {
+    let storage = match requested {
         // SAFETY: the caller promises that the memory is valid until `owner` is dropped. This process does not dereference a device address.
         Device::Cuda(index) => Storage::on_device(
             unsafe { DeviceMemory::borrowed(index, start.addr().get() as u64, len, writable, Box::new(owner)) }

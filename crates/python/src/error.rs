@@ -30,22 +30,22 @@ pub(crate) mod classes {
 /// Replaces PyO3's exception for a panic: `PanicException` is not an `Exception`, so programs that catch errors would end. All panics pass through
 /// its class, which makes ours instead.
 #[pyfunction]
-#[pyo3(signature = (class, said=None))]
-fn panicked<'py>(class: &Bound<'py, PyAny>, said: Option<Bound<'py, PyAny>>) -> PyResult<Bound<'py, PyAny>> {
+#[pyo3(signature = (class, panic_message=None))]
+fn panicked<'py>(class: &Bound<'py, PyAny>, panic_message: Option<Bound<'py, PyAny>>) -> PyResult<Bound<'py, PyAny>> {
     let ours = class.py().get_type::<classes::InternalError>();
-    let said = match said {
+    let panic_message = match panic_message {
         // Python 3.11 calls this again, with the exception that it has.
         Some(made) if made.is_instance(&ours)? => return Ok(made),
-        Some(said) => said.str()?.to_string(),
+        Some(panic_message) => panic_message.str()?.to_string(),
         None => "a panic".to_owned(),
     };
-    ours.call1((format!("{said}: this is a defect of max_weights, please report it with what led to it"),))
+    ours.call1((format!("{panic_message}: this is a defect of max_weights, please report it with what led to it"),))
 }
 
 /// Panics like a defect, without the GIL and on threads of the pool, for tests.
 #[pyfunction]
 #[expect(clippy::panic, reason = "that is what it is for")]
-fn _panic(py: Python<'_>, message: String) -> Outcome<()> {
+fn _panic(py: Python<'_>, message: String) -> BindingResult<()> {
     let panic = |number: usize, _: Interrupt<'_>| if number > 0 { panic!("{message}") } else { Ok(()) };
     Ok(detached(py, || WORKERS.each(vec![0, 1, 2, 3], &uninterrupted, panic))?)
 }
@@ -57,30 +57,30 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 }
 
 /// An error of a function of the binding: one of the core, or of Python.
-pub(crate) enum Failure {
+pub(crate) enum BindingFailure {
     Core(Error),
     Python(PyErr),
 }
 
-pub(crate) type Outcome<T> = Result<T, Failure>;
+pub(crate) type BindingResult<T> = Result<T, BindingFailure>;
 
-impl From<Error> for Failure {
+impl From<Error> for BindingFailure {
     fn from(error: Error) -> Self {
         Self::Core(error)
     }
 }
 
-impl From<PyErr> for Failure {
+impl From<PyErr> for BindingFailure {
     fn from(error: PyErr) -> Self {
         Self::Python(error)
     }
 }
 
-impl From<Failure> for PyErr {
-    fn from(failure: Failure) -> Self {
+impl From<BindingFailure> for PyErr {
+    fn from(failure: BindingFailure) -> Self {
         match failure {
-            Failure::Core(error) => to_python(error),
-            Failure::Python(error) => error,
+            BindingFailure::Core(error) => to_python(error),
+            BindingFailure::Python(error) => error,
         }
     }
 }
@@ -125,7 +125,7 @@ pub(crate) fn to_python(error: Error) -> PyErr {
 }
 
 /// The failure for an invalid option, of the class that Python raises for those.
-pub(crate) fn of_option(error: Error) -> Failure {
+pub(crate) fn of_option(error: Error) -> BindingFailure {
     match error {
         Error::Argument(_) => classes::ArgumentError::new_err(error.to_string()).into(),
         other => other.into(),

@@ -5,18 +5,18 @@ use std::sync::Arc;
 
 use max_weights::Error;
 use max_weights::checkpoint::{Checkpoint, ModelCache, with_near_paths};
-use max_weights::format::Kind;
+use max_weights::format::FormatKind;
 use max_weights::names::join;
 use max_weights::source::Source;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 
-use crate::convert::Listed;
+use crate::convert::PythonSequence;
 use crate::ending::detached;
-use crate::error::Outcome;
+use crate::error::BindingResult;
 use crate::node::WeightsNode;
-use crate::open::{Arguments, open_and_tell, paths, tell};
+use crate::open::{OpenArguments, open_and_tell, paths, tell};
 use crate::remote::{RangeSource, StoreHandle};
 
 /// A path that a user gave; one that is text may be the name of a model in the local cache.
@@ -43,13 +43,13 @@ impl<'py> FromPyObject<'_, 'py> for Given {
 #[pyo3(signature = (paths, *, backend="auto", strict=true, max_header_bytes=None, store=None))]
 pub(crate) fn open_weights<'py>(
     py: Python<'py>,
-    paths: Listed<Given>,
+    paths: PythonSequence<Given>,
     backend: &str,
     strict: bool,
     max_header_bytes: Option<u64>,
     store: Option<StoreHandle>,
-) -> Outcome<Bound<'py, WeightsNode>> {
-    let arguments = Arguments::new(backend, strict, max_header_bytes).with_store(store);
+) -> BindingResult<Bound<'py, WeightsNode>> {
+    let arguments = OpenArguments::new(backend, strict, max_header_bytes).with_store(store);
     let options = arguments.options()?;
     let may_be_model = paths.0.iter().any(|given| matches!(given, Given::Path { may_be_model: true, .. }));
     let (mut of_paths, mut sources) = (Vec::new(), Vec::new());
@@ -83,10 +83,10 @@ impl WeightsNode {
         let kind = self.catalog().kind();
         let node = PyClassInitializer::from(self);
         Ok(match kind {
-            Kind::TorchZip | Kind::TorchLegacy | Kind::TorchDistributed => {
+            FormatKind::TorchZip | FormatKind::TorchLegacy | FormatKind::TorchDistributed => {
                 Bound::new(py, node.add_subclass(PytorchWeights))?.into_super()
             }
-            Kind::Gguf => Bound::new(py, node.add_subclass(GGUFWeights))?.into_super(),
+            FormatKind::Gguf => Bound::new(py, node.add_subclass(GGUFWeights))?.into_super(),
             _ => Bound::new(py, node.add_subclass(SafetensorWeights))?.into_super(),
         })
     }
@@ -115,8 +115,8 @@ impl SafetensorWeights {
         backend: &str,
         strict: bool,
         max_header_bytes: Option<u64>,
-    ) -> Outcome<PyClassInitializer<Self>> {
-        let arguments = Arguments::new(backend, strict, max_header_bytes);
+    ) -> BindingResult<PyClassInitializer<Self>> {
+        let arguments = OpenArguments::new(backend, strict, max_header_bytes);
         let checkpoint = open_and_tell(py, &paths(filepaths)?, &arguments)?;
         Ok(PyClassInitializer::from(WeightsNode::below(py, checkpoint, arguments, prefix)).add_subclass(Self))
     }
@@ -144,8 +144,8 @@ impl GGUFWeights {
         backend: &str,
         strict: bool,
         max_header_bytes: Option<u64>,
-    ) -> Outcome<PyClassInitializer<Self>> {
-        let arguments = Arguments::new(backend, strict, max_header_bytes);
+    ) -> BindingResult<PyClassInitializer<Self>> {
+        let arguments = OpenArguments::new(backend, strict, max_header_bytes);
         let checkpoint = open_and_tell(py, &paths_of_gguf(source)?, &arguments)?;
         Ok(PyClassInitializer::from(WeightsNode::below(py, checkpoint, arguments, prefix)).add_subclass(Self))
     }
@@ -181,8 +181,8 @@ impl PytorchWeights {
         backend: &str,
         strict: bool,
         max_header_bytes: Option<u64>,
-    ) -> Outcome<PyClassInitializer<Self>> {
-        let arguments = Arguments::new(backend, strict, max_header_bytes);
+    ) -> BindingResult<PyClassInitializer<Self>> {
+        let arguments = OpenArguments::new(backend, strict, max_header_bytes);
         let checkpoint = open_and_tell(py, &paths(filepath)?, &arguments)?;
         Ok(PyClassInitializer::from(WeightsNode::below(py, checkpoint, arguments, prefix)).add_subclass(Self))
     }

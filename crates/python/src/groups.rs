@@ -1,15 +1,15 @@
 //! Packed integers with a scale for each group.
 
 use max_weights::buffer::PackedGroups;
-use max_weights::quant::Layout;
+use max_weights::quant::CodeLayout;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use crate::convert::dtype_from_python;
 use crate::dlpack::{Access, writable};
 use crate::ending::detached;
-use crate::error::{Outcome, interrupt};
-use crate::tensor::Buffer;
+use crate::error::{BindingResult, interrupt};
+use crate::tensor::PyTensor;
 
 /// `(code - zero point) × scale` of packed integers with a scale for each group, on all cores.
 #[pyfunction]
@@ -17,22 +17,22 @@ use crate::tensor::Buffer;
 #[expect(clippy::too_many_arguments, reason = "each is a keyword of the Python function")]
 pub(crate) fn dequantize_groups(
     py: Python<'_>,
-    packed: &Buffer,
-    scales: &Buffer,
+    packed: &PyTensor,
+    scales: &PyTensor,
     layout: &str,
     bits: u32,
     shape: [i64; 2],
-    zero_points: Option<&Buffer>,
-    group_index: Option<&Buffer>,
+    zero_points: Option<&PyTensor>,
+    group_index: Option<&PyTensor>,
     group_size: Option<usize>,
     zero_point_offset: u32,
     dtype: &Bound<'_, PyAny>,
     out: Option<&Bound<'_, PyAny>>,
-) -> Outcome<Buffer> {
+) -> BindingResult<PyTensor> {
     let layout = match layout {
-        "rows" => Layout::Rows,
-        "gptq" => Layout::Gptq,
-        "awq" => Layout::Awq,
+        "rows" => CodeLayout::Rows,
+        "gptq" => CodeLayout::Gptq,
+        "awq" => CodeLayout::Awq,
         _ => return Err(PyValueError::new_err(format!("layout {layout:?} is none of 'rows', 'gptq', 'awq'")).into()),
     };
     let dtype = dtype_from_python(dtype)?;
@@ -43,11 +43,11 @@ pub(crate) fn dequantize_groups(
         shape,
         packed: packed.tensor(),
         scales: scales.tensor(),
-        zero_points: zero_points.map(Buffer::tensor),
+        zero_points: zero_points.map(PyTensor::tensor),
         zero_point_offset,
-        group_index: group_index.map(Buffer::tensor),
+        group_index: group_index.map(PyTensor::tensor),
         group_size,
     };
     let decode = || max_weights::buffer::dequantize_groups(&parts, dtype, out.as_mut(), &interrupt);
-    Ok(Buffer::new(detached(py, decode)?))
+    Ok(PyTensor::new(detached(py, decode)?))
 }

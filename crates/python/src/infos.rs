@@ -218,8 +218,8 @@ impl WeightInfo {
         let info = self.info();
         Ok(format!(
             "WeightInfo(name='{}', dtype={}, shape={}, bytes={}, offset={}, aligned={})",
-            text::shown(info.name),
-            text::shown(&info.element.to_string()),
+            text::escape(info.name),
+            text::escape(&info.element.to_string()),
             self.shape(py)?.repr()?,
             info.bytes(),
             info.span.start(),

@@ -4,16 +4,16 @@
 use std::collections::HashMap;
 
 use max_weights::error::{Diagnostic, Result};
-use max_weights::format::pickle::{Object, ObjectId, Objects};
+use max_weights::format::pickle::{ObjectId, PickleObject, PickleObjects};
 use max_weights::rules;
 use pyo3::prelude::*;
 
-use crate::error::Outcome;
+use crate::error::BindingResult;
 
 /// The most tuples inside one another in a key.
 const DEPTH: usize = 32;
 /// The most values that are visited to compute hashes, and to compare values of equal hash: some seconds.
-const MOST: u64 = 100_000_000;
+const MAX_KEY_PARTS: u64 = 100_000_000;
 /// Containers of fewer keys may have any.
 const MANY: usize = 1000;
 /// The most keys of one hash. Those of real checkpoints are texts, and small numbers.
@@ -31,21 +31,21 @@ pub(crate) struct Keys {
 
 impl Keys {
     /// Counts the values that a hash is computed of.
-    pub(crate) fn count(&mut self, objects: &Objects, key: ObjectId) -> Result<()> {
-        if !matches!(objects.get(key), Object::Tuple(_)) {
+    pub(crate) fn count(&mut self, objects: &PickleObjects, key: ObjectId) -> Result<()> {
+        if !matches!(objects.get(key), PickleObject::Tuple(_)) {
             return Ok(());
         }
         let size = self.size(objects, key, DEPTH)?;
         self.seen = self.seen.saturating_add(size);
-        if self.seen > MOST {
-            Err(refuse(format!("the keys of dicts have more than {MOST} parts in total")))
+        if self.seen > MAX_KEY_PARTS {
+            Err(refuse(format!("the keys of dicts have more than {MAX_KEY_PARTS} parts in total")))
         } else {
             Ok(())
         }
     }
 
-    fn size(&mut self, objects: &Objects, key: ObjectId, depth: usize) -> Result<u64> {
-        let Object::Tuple(elements) = objects.get(key) else { return Ok(1) };
+    fn size(&mut self, objects: &PickleObjects, key: ObjectId, depth: usize) -> Result<u64> {
+        let PickleObject::Tuple(elements) = objects.get(key) else { return Ok(1) };
         if let Some(size) = self.sizes.get(&key) {
             return Ok(*size);
         }
@@ -63,14 +63,14 @@ impl Keys {
     /// Counts a key of a container of `count`; `new` if it was not in it before.
     pub(crate) fn added(
         &mut self,
-        objects: &Objects,
+        objects: &PickleObjects,
         id: ObjectId,
         key: &Bound<'_, PyAny>,
         count: usize,
         new: bool,
-    ) -> Outcome<()> {
+    ) -> BindingResult<()> {
         // The hash of a text is one that no file can foresee.
-        if count < MANY || !new || matches!(objects.get(id), Object::Text(_) | Object::Bytes(_)) {
+        if count < MANY || !new || matches!(objects.get(id), PickleObject::Text(_) | PickleObject::Bytes(_)) {
             return Ok(());
         }
         let alike = self.alike.entry(key.hash()?).or_default();
@@ -81,8 +81,10 @@ impl Keys {
         }
         let compared = u64::from(*alike).saturating_mul(self.size(objects, id, DEPTH)?);
         self.seen = self.seen.saturating_add(compared);
-        if self.seen > MOST {
-            return Err(refuse(format!("keys with the same hash have more than {MOST} parts to compare")).into());
+        if self.seen > MAX_KEY_PARTS {
+            return Err(
+                refuse(format!("keys with the same hash have more than {MAX_KEY_PARTS} parts to compare")).into()
+            );
         }
         Ok(())
     }

@@ -69,8 +69,8 @@ fn core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     remote::install();
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.setattr("__path__", [folder(module)?])?;
-    module.add_class::<tensor::Buffer>()?;
-    module.add_class::<check::Report>()?;
+    module.add_class::<tensor::PyTensor>()?;
+    module.add_class::<check::PyReport>()?;
     module.add_class::<formats::GGUFWeights>()?;
     module.add_class::<formats::PytorchWeights>()?;
     module.add_class::<formats::SafetensorWeights>()?;
@@ -88,7 +88,7 @@ fn core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<quantized::QuantizedNames>()?;
     module.add_class::<quantized::QuantizedRecord>()?;
     module.add_class::<stream::TensorStream>()?;
-    module.add_class::<prefetch::Ahead>()?;
+    module.add_class::<prefetch::Prefetcher>()?;
     module.add_class::<ranks::RankPlan>()?;
     module.add_class::<save_ranks::RankSave>()?;
     module.add_class::<torch::TorchFile>()?;
@@ -115,7 +115,7 @@ fn core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(function!(load::get_threads, module)?)?;
     module.add_function(function!(load::limit_threads, module)?)?;
     module.add_function(function!(load::load_tensors, module)?)?;
-    module.add_function(function!(save::check_apart, module)?)?;
+    module.add_function(function!(save::check_separately, module)?)?;
     module.add_function(function!(save::check_safetensors_name, module)?)?;
     module.add_function(function!(save::place_file, module)?)?;
     module.add_function(function!(save::save_converted, module)?)?;

@@ -8,7 +8,7 @@ use max_weights::checkpoint::{Catalog, Checkpoint};
 use max_weights::device::Device;
 use max_weights::dtype::DType;
 use max_weights::error::Error;
-use max_weights::load::{Layout, LoadOptions, Recipe, Region, TensorMemory, check_digests, digests};
+use max_weights::load::{LoadOptions, LoadPlan, Recipe, Region, TensorMemory, check_digests, digests};
 use max_weights::memory::Exclusive;
 use max_weights::text;
 use max_weights::workers::{self, Interrupt, now_and_then};
@@ -17,37 +17,37 @@ use pyo3::prelude::*;
 use crate::convert::dtype_from_python;
 use crate::dlpack::{Access, writable};
 use crate::ending::{detached, reattached};
-use crate::error::{Outcome, interrupt};
+use crate::error::{BindingResult, interrupt};
 use crate::node::WeightsNode;
 use crate::place::device_from_python;
-use crate::tensor::Buffer;
+use crate::tensor::PyTensor;
 
-type Tensor = max_weights::buffer::Buffer;
+type LoadedTensor = max_weights::buffer::Buffer;
 
 /// The axes that are cut, and the requested (start, stop) ranges of each.
 pub(crate) type PythonCut = Vec<(usize, Vec<(u64, u64)>)>;
 
 /// Devices, and how many consecutive weights go to each.
-pub(crate) type Places<'py> = Vec<(Bound<'py, PyAny>, usize)>;
+pub(crate) type DeviceCounts<'py> = Vec<(Bound<'py, PyAny>, usize)>;
 
 /// Requested weights, with one entry per weight in each field.
-pub(crate) struct Asked {
+pub(crate) struct LoadArguments {
     pub(crate) numbers: Vec<usize>,
     pub(crate) dtypes: Vec<Option<DType>>,
     pub(crate) regions: Vec<Option<Region>>,
     devices: Vec<Device>,
 }
 
-impl Asked {
+impl LoadArguments {
     /// The plan of the load, for a checkpoint whose catalog has these numbers.
-    pub(crate) fn layout(
+    pub(crate) fn plan(
         &self,
         checkpoint: &Checkpoint,
         memory: TensorMemory,
         outs: &[bool],
         options: &LoadOptions,
-    ) -> Result<Layout, Error> {
-        Layout::new(checkpoint, self.recipes(checkpoint, checkpoint.catalog(), options.whole)?, memory, outs, options)
+    ) -> Result<LoadPlan, Error> {
+        LoadPlan::new(checkpoint, self.recipes(checkpoint, checkpoint.catalog(), options.whole)?, memory, outs, options)
     }
 
     /// The requests in the core's form, from a catalog of the checkpoint.
@@ -59,8 +59,8 @@ impl Asked {
     ) -> Result<Vec<Recipe>, Error> {
         let to_device = self.devices.iter().any(|device| *device != Device::Cpu);
         checkpoint.look_up(self.numbers.iter().copied(), to_device, &interrupt)?;
-        let asked = self.numbers.iter().zip(&self.dtypes).zip(&self.regions).zip(&self.devices);
-        asked
+        let requested = self.numbers.iter().zip(&self.dtypes).zip(&self.regions).zip(&self.devices);
+        requested
             .map(|(((&number, &dtype), region), &device)| {
                 Ok(catalog.request(number, dtype, region.as_ref(), whole)?.on(device))
             })
@@ -70,13 +70,13 @@ impl Asked {
 
 impl WeightsNode {
     /// Requests the weights of these full names, with a dtype, a region and a place for each. By default, weights go to host memory.
-    pub(crate) fn asked(
+    pub(crate) fn requested(
         &self,
         names: &[String],
         dtypes: &[Option<Bound<'_, PyAny>>],
         cuts: Option<Vec<Option<PythonCut>>>,
-        places: Option<Places<'_>>,
-    ) -> Outcome<Asked> {
+        places: Option<DeviceCounts<'_>>,
+    ) -> BindingResult<LoadArguments> {
         let numbers = names.iter().map(|name| self.catalog().require(name)).collect::<Result<Vec<usize>, Error>>()?;
         let mut cuts = cuts.unwrap_or_default().into_iter();
         let mut region = |_: &usize| {
@@ -92,7 +92,7 @@ impl WeightsNode {
             devices.resize(numbers.len().min(devices.len().saturating_add(count)), device_from_python(&device)?);
         }
         devices.resize(numbers.len(), Device::Cpu);
-        Ok(Asked { numbers, dtypes, regions, devices })
+        Ok(LoadArguments { numbers, dtypes, regions, devices })
     }
 }
 
@@ -130,50 +130,50 @@ pub(crate) fn load_tensors(
     drop_cache: bool,
     per_tensor: bool,
     max_memory: Option<u64>,
-    places: Option<Places<'_>>,
+    places: Option<DeviceCounts<'_>>,
     verify: Option<Vec<String>>,
     progress: Option<&Bound<'_, PyAny>>,
-) -> Outcome<(Vec<Buffer>, String)> {
+) -> BindingResult<(Vec<PyTensor>, String)> {
     let (backend, cufile) = crate::open::load_backend(backend)?;
     let whole = verify.is_some();
     let options = LoadOptions { backend, threads, drop_cache, per_tensor, cufile, whole, max_memory };
     let (py, node) = (node.py(), node.get());
     let checkpoint = node.shared().checkpoint()?;
-    let asked = node.asked(&names, &dtypes, cuts, places)?;
-    let mut room: Vec<Option<Exclusive<Tensor>>> = names.iter().map(|_| None).collect();
+    let requested = node.requested(&names, &dtypes, cuts, places)?;
+    let mut part_buffer: Vec<Option<Exclusive<LoadedTensor>>> = names.iter().map(|_| None).collect();
     for (position, out) in outs {
-        if let Some(room) = room.get_mut(position) {
-            *room = Some(writable(&out, Access::Load)?.1);
+        if let Some(part_buffer) = part_buffer.get_mut(position) {
+            *part_buffer = Some(writable(&out, Access::Load)?.1);
         }
     }
-    let given: Vec<bool> = room.iter().map(Option::is_some).collect();
+    let given: Vec<bool> = part_buffer.iter().map(Option::is_some).collect();
     let (done, progress) = (AtomicU64::new(0), progress.map(|progress| progress.clone().unbind()));
     let loaded = detached(py, || {
         // The caller's memory is written only after all of it was verified.
         if let Some(expected) = verify.as_ref().filter(|_| given.contains(&true)) {
             let found =
-                digests(&checkpoint, &asked.numbers, threads.map(NonZero::get), &done, &now_and_then(&interrupt))?;
-            check_digests(&checkpoint, &asked.numbers, expected, &found)?;
+                digests(&checkpoint, &requested.numbers, threads.map(NonZero::get), &done, &now_and_then(&interrupt))?;
+            check_digests(&checkpoint, &requested.numbers, expected, &found)?;
             done.store(0, Ordering::Relaxed);
         }
-        let mut layout = asked.layout(&checkpoint, memory_of(own), &given, &options)?;
-        require_views(&layout, own, &names)?;
+        let mut plan = requested.plan(&checkpoint, memory_of(own), &given, &options)?;
+        require_views(&plan, own, &names)?;
         if let Some(expected) = verify {
-            layout = layout.verified(&asked.numbers, expected);
+            plan = plan.verified(&requested.numbers, expected);
         }
-        let bytes = layout.bytes();
+        let bytes = plan.bytes();
         let tell = |done: u64| tell(progress.as_ref(), done, bytes);
         tell(0)?;
-        let go_on = || interrupt().and_then(|()| tell(done.load(Ordering::Relaxed)));
-        let loaded = layout.run(&checkpoint, room, &done, &now_and_then(&go_on))?;
+        let cancel = || interrupt().and_then(|()| tell(done.load(Ordering::Relaxed)));
+        let loaded = plan.run(&checkpoint, part_buffer, &done, &now_and_then(&cancel))?;
         tell(bytes)?;
         Ok::<_, Error>(loaded)
     })?;
     let (loaded, choice) = (loaded.0, loaded.1.to_string());
     let mut made = Vec::with_capacity(loaded.len());
-    for (number, tensor) in asked.numbers.into_iter().zip(loaded) {
+    for (number, tensor) in requested.numbers.into_iter().zip(loaded) {
         node.note_refused_mapping(py, &checkpoint, number, &tensor)?;
-        made.push(Buffer::new(tensor));
+        made.push(PyTensor::new(tensor));
     }
     Ok((made, choice))
 }
@@ -188,10 +188,10 @@ pub(crate) fn memory_of(own: Option<bool>) -> TensorMemory {
 }
 
 /// Fails if views were requested, and a tensor of these names cannot be one.
-pub(crate) fn require_views(layout: &Layout, own: Option<bool>, names: &[String]) -> Result<(), Error> {
-    let copied = if own == Some(false) { layout.first_copied() } else { None };
+pub(crate) fn require_views(plan: &LoadPlan, own: Option<bool>, names: &[String]) -> Result<(), Error> {
+    let copied = if own == Some(false) { plan.first_copied() } else { None };
     copied.map_or(Ok(()), |(position, reason)| {
-        let name = text::shown(&names[position]);
+        let name = text::escape(&names[position]);
         Err(Error::Argument(format!(
             "copy=False asks for views of the files, and '{name}' cannot be one: {reason}; leave copy out to get a copy of it"
         )))
@@ -206,9 +206,9 @@ pub(crate) fn digests_of(
     names: Vec<String>,
     #[pyo3(from_py_with = crate::numbers::threads)] threads: Option<NonZero<usize>>,
     progress: Option<&Bound<'_, PyAny>>,
-) -> Outcome<Vec<String>> {
-    over_weights(node, &names, progress, |checkpoint, numbers, done, go_on| {
-        digests(checkpoint, numbers, threads.map(NonZero::get), done, go_on)
+) -> BindingResult<Vec<String>> {
+    over_weights(node, &names, progress, |checkpoint, numbers, done, cancel| {
+        digests(checkpoint, numbers, threads.map(NonZero::get), done, cancel)
     })
 }
 
@@ -219,15 +219,15 @@ pub(crate) fn over_weights<T: Send>(
     names: &[String],
     progress: Option<&Bound<'_, PyAny>>,
     work: impl FnOnce(&Checkpoint, &[usize], &AtomicU64, Interrupt<'_>) -> Result<T, Error> + Send,
-) -> Outcome<T> {
+) -> BindingResult<T> {
     let (py, node) = (node.py(), node.get());
     let checkpoint = node.shared().checkpoint()?;
     let numbers = names.iter().map(|name| node.catalog().require(name)).collect::<Result<Vec<usize>, Error>>()?;
     let bytes = numbers.iter().map(|&number| node.catalog().table().get(number).bytes()).fold(0, u64::saturating_add);
     let (done, progress) = (AtomicU64::new(0), progress.map(|progress| progress.clone().unbind()));
     Ok(detached(py, || {
-        let go_on = || interrupt().and_then(|()| tell(progress.as_ref(), done.load(Ordering::Relaxed), bytes));
-        let found = work(&checkpoint, &numbers, &done, &now_and_then(&go_on))?;
+        let cancel = || interrupt().and_then(|()| tell(progress.as_ref(), done.load(Ordering::Relaxed), bytes));
+        let found = work(&checkpoint, &numbers, &done, &now_and_then(&cancel))?;
         tell(progress.as_ref(), bytes, bytes)?;
         Ok::<_, Error>(found)
     })?)
@@ -236,13 +236,13 @@ pub(crate) fn over_weights<T: Send>(
 /// Reports progress; an exception of the function ends the work.
 pub(crate) fn tell(progress: Option<&Py<PyAny>>, done: u64, bytes: u64) -> Result<(), Error> {
     let Some(progress) = progress else { return Ok(()) };
-    let told = reattached(|py| {
+    let reported = reattached(|py| {
         progress.call1(py, (done, bytes)).map(drop).map_err(|error| {
             error.restore(py);
             Error::Interrupted
         })
     });
-    told.unwrap_or(Err(Error::Interrupted))
+    reported.unwrap_or(Err(Error::Interrupted))
 }
 
 /// Set how many threads everything uses.

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use max_weights::budget::{Budget, Pace, Short, error_of};
+use max_weights::budget::{Budget, MemoryPace, Short, error_of};
 use max_weights::checkpoint::Catalog;
 use max_weights::error::did_you_mean;
-use max_weights::format::gguf::{self, Array, Value};
+use max_weights::format::gguf::{self, GgufArray, GgufValue};
 use max_weights::names::nearest_to_pattern;
 use max_weights::rules;
 use max_weights::text;
@@ -37,31 +37,31 @@ impl Metadata {
         Self { catalog }
     }
 
-    fn table(&self) -> Option<&gguf::Metadata> {
+    fn table(&self) -> Option<&gguf::GgufMetadata> {
         self.catalog.gguf().map(|gguf| &gguf.metadata)
     }
 
     fn one<'py>(&self, py: Python<'py>, key: &str) -> PyResult<Option<Bound<'py, PyAny>>> {
         let Some(table) = self.table() else { return Ok(None) };
-        table.get(key).map(|value| Making::new(py, table).value(&value)).transpose()
+        table.get(key).map(|value| ValuesInProgress::new(py, table).value(&value)).transpose()
     }
 
     /// The error for a missing key, with similar ones.
     fn unknown(&self, key: &str) -> PyErr {
         let keys: Vec<&str> = self.table().map(|table| table.keys().collect()).unwrap_or_default();
         let near: Vec<String> =
-            nearest_to_pattern(&keys, key, NEAR).iter().map(|key| format!("'{}'", text::shown(key))).collect();
+            nearest_to_pattern(&keys, key, NEAR).iter().map(|key| format!("'{}'", text::escape(key))).collect();
         if near.is_empty() {
             return PyKeyError::new_err(key.to_owned());
         }
-        PyKeyError::new_err(format!("{}{}", text::shown(key), did_you_mean(&near)))
+        PyKeyError::new_err(format!("{}{}", text::escape(key), did_you_mean(&near)))
     }
 }
 
 #[pymethods]
 impl Metadata {
     fn __len__(&self) -> usize {
-        self.table().map_or(0, gguf::Metadata::len)
+        self.table().map_or(0, gguf::GgufMetadata::len)
     }
 
     fn __contains__(&self, key: &Bound<'_, PyAny>) -> bool {
@@ -98,7 +98,7 @@ impl Metadata {
     fn values<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let values = PyList::empty(py);
         if let Some(table) = self.table() {
-            let mut making = Making::new(py, table);
+            let mut making = ValuesInProgress::new(py, table);
             table.iter().try_for_each(|(_, value)| values.append(making.value(&value)?))?;
         }
         Ok(values)
@@ -108,7 +108,7 @@ impl Metadata {
     fn items<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let items = PyList::empty(py);
         if let Some(table) = self.table() {
-            let mut making = Making::new(py, table);
+            let mut making = ValuesInProgress::new(py, table);
             table.iter().try_for_each(|(key, value)| items.append((key, making.value(&value)?)))?;
         }
         Ok(items)
@@ -116,8 +116,8 @@ impl Metadata {
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
         let Some(table) = self.table() else { return Ok("{}".to_owned()) };
-        let mut making = Making::new(py, table);
-        let pair = |(key, value)| Ok(format!("'{}': {}", text::shown(key), making.text(&value)?));
+        let mut making = ValuesInProgress::new(py, table);
+        let pair = |(key, value)| Ok(format!("'{}': {}", text::escape(key), making.text(&value)?));
         Ok(format!("{{{}}}", table.iter().map(pair).collect::<PyResult<Vec<String>>>()?.join(", ")))
     }
 
@@ -125,7 +125,7 @@ impl Metadata {
         let py = slf.py();
         let mut rows: Vec<(&str, String)> = Vec::new();
         if let Some(table) = slf.get().table() {
-            let mut making = Making::new(py, table);
+            let mut making = ValuesInProgress::new(py, table);
             for (key, value) in table.iter().take(HTML_ROWS) {
                 rows.push((key, making.text(&value)?));
             }
@@ -135,15 +135,15 @@ impl Metadata {
 }
 
 /// Converts values to Python, and counts their memory: an array of empty arrays takes twenty times its bytes as lists.
-struct Making<'py> {
+struct ValuesInProgress<'py> {
     py: Python<'py>,
     budget: Budget,
-    pace: Pace,
+    pace: MemoryPace,
 }
 
-impl<'py> Making<'py> {
-    fn new(py: Python<'py>, table: &gguf::Metadata) -> Self {
-        Self { py, budget: Budget::of_file(table.header().len() as u64), pace: Pace::default() }
+impl<'py> ValuesInProgress<'py> {
+    fn new(py: Python<'py>, table: &gguf::GgufMetadata) -> Self {
+        Self { py, budget: Budget::of_file(table.header().len() as u64), pace: MemoryPace::default() }
     }
 
     /// Counts an object of `bytes` bytes, and checks that they are available: Python's own allocations here cannot fail gracefully.
@@ -155,38 +155,40 @@ impl<'py> Making<'py> {
         self.budget.scratch(bytes).map_err(short)
     }
 
-    fn value(&mut self, value: &Value<'_>) -> PyResult<Bound<'py, PyAny>> {
+    fn value(&mut self, value: &GgufValue<'_>) -> PyResult<Bound<'py, PyAny>> {
         let py = self.py;
         self.ask(match value {
             // One character beyond ASCII may make all of them four bytes long.
-            Value::String(text) => text.len().saturating_mul(if text.is_ascii() { 1 } else { 4 }),
-            Value::Bytes(bytes) => bytes.len(),
+            GgufValue::String(text) => text.len().saturating_mul(if text.is_ascii() { 1 } else { 4 }),
+            GgufValue::Bytes(bytes) => bytes.len(),
             _ => 0,
         })?;
         Ok(match *value {
-            Value::U8(value) => value.into_pyobject(py)?.into_any(),
-            Value::I8(value) => value.into_pyobject(py)?.into_any(),
-            Value::U16(value) => value.into_pyobject(py)?.into_any(),
-            Value::I16(value) => value.into_pyobject(py)?.into_any(),
-            Value::U32(value) => value.into_pyobject(py)?.into_any(),
-            Value::I32(value) => value.into_pyobject(py)?.into_any(),
-            Value::U64(value) => value.into_pyobject(py)?.into_any(),
-            Value::I64(value) => value.into_pyobject(py)?.into_any(),
-            Value::F32(value) => value.into_pyobject(py)?.into_any(),
-            Value::F64(value) => value.into_pyobject(py)?.into_any(),
-            Value::Bool(value) => value.into_pyobject(py)?.to_owned().into_any(),
-            Value::String(text) => PyString::new(py, text).into_any(),
-            Value::Bytes(bytes) => PyBytes::new(py, bytes).into_any(),
-            Value::Array(array) => self.array(&array)?,
+            GgufValue::U8(value) => value.into_pyobject(py)?.into_any(),
+            GgufValue::I8(value) => value.into_pyobject(py)?.into_any(),
+            GgufValue::U16(value) => value.into_pyobject(py)?.into_any(),
+            GgufValue::I16(value) => value.into_pyobject(py)?.into_any(),
+            GgufValue::U32(value) => value.into_pyobject(py)?.into_any(),
+            GgufValue::I32(value) => value.into_pyobject(py)?.into_any(),
+            GgufValue::U64(value) => value.into_pyobject(py)?.into_any(),
+            GgufValue::I64(value) => value.into_pyobject(py)?.into_any(),
+            GgufValue::F32(value) => value.into_pyobject(py)?.into_any(),
+            GgufValue::F64(value) => value.into_pyobject(py)?.into_any(),
+            GgufValue::Bool(value) => value.into_pyobject(py)?.to_owned().into_any(),
+            GgufValue::String(text) => PyString::new(py, text).into_any(),
+            GgufValue::Bytes(bytes) => PyBytes::new(py, bytes).into_any(),
+            GgufValue::Array(array) => self.array(&array)?,
         })
     }
 
     /// The Python text of a value; for an array, its first elements and its length.
-    fn text(&mut self, value: &Value<'_>) -> PyResult<String> {
+    fn text(&mut self, value: &GgufValue<'_>) -> PyResult<String> {
         const SHOWN: usize = 3;
-        let Value::Array(array) = value else { return Ok(text::shown(&self.value(value)?.repr()?.to_string_lossy())) };
+        let GgufValue::Array(array) = value else {
+            return Ok(text::escape(&self.value(value)?.repr()?.to_string_lossy()));
+        };
         let first = array.iter().take(SHOWN).map(|value| match value {
-            Value::Array(inner) => Ok(format!("[{} values]", inner.len())),
+            GgufValue::Array(inner) => Ok(format!("[{} values]", inner.len())),
             value => self.text(&value),
         });
         let first = first.collect::<PyResult<Vec<String>>>()?.join(", ");
@@ -195,7 +197,7 @@ impl<'py> Making<'py> {
     }
 
     /// Arrays of numbers become NumPy arrays, others lists.
-    fn array(&mut self, array: &Array<'_>) -> PyResult<Bound<'py, PyAny>> {
+    fn array(&mut self, array: &GgufArray<'_>) -> PyResult<Bound<'py, PyAny>> {
         /// What an array takes in addition to its elements, and the call that makes it.
         const ARRAY_BYTES: usize = 256;
         /// A pointer, and room to grow.

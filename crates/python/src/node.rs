@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use max_weights::checkpoint::{Catalog, Checkpoint, Tree, TreeLimits};
+use max_weights::checkpoint::{Catalog, Checkpoint, PrefixTree, TreeLimits};
 use max_weights::error::Error;
 use pyo3::prelude::*;
 
-use crate::open::Arguments;
-use crate::shared::Shared;
+use crate::open::OpenArguments;
+use crate::shared::OpenedCheckpoint;
 
 /// One node of a tree of weights: a name, which may be that of a weight, a prefix of others, both, or neither.
 ///
@@ -21,7 +21,7 @@ use crate::shared::Shared;
 /// operations are functions of the package: `max_weights.infos(node)`, `max_weights.stats(node)` …
 #[pyclass(frozen, subclass, mapping, module = "max_weights._weights")]
 pub(crate) struct WeightsNode {
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<OpenedCheckpoint>,
     pub(crate) name: String,
     /// The number of the weight, where it is known without a search.
     pub(crate) number: Option<u32>,
@@ -29,16 +29,16 @@ pub(crate) struct WeightsNode {
 
 impl WeightsNode {
     /// The node of this name in a separate tree; the root has none.
-    pub(crate) fn below(py: Python<'_>, checkpoint: Checkpoint, arguments: Arguments, name: &str) -> Self {
-        Self::at(Arc::new(Shared::over(py, Arc::new(checkpoint), arguments)), name.to_owned())
+    pub(crate) fn below(py: Python<'_>, checkpoint: Checkpoint, arguments: OpenArguments, name: &str) -> Self {
+        Self::at(Arc::new(OpenedCheckpoint::over(py, Arc::new(checkpoint), arguments)), name.to_owned())
     }
 
-    pub(crate) fn at(shared: Arc<Shared>, name: String) -> Self {
+    pub(crate) fn at(shared: Arc<OpenedCheckpoint>, name: String) -> Self {
         Self { shared, name, number: None }
     }
 
     /// The weight of this number.
-    pub(crate) fn numbered(shared: Arc<Shared>, number: u32) -> Self {
+    pub(crate) fn numbered(shared: Arc<OpenedCheckpoint>, number: u32) -> Self {
         let name = shared.catalog.table().name(number as usize).to_owned();
         Self { shared, name, number: Some(number) }
     }
@@ -48,7 +48,7 @@ impl WeightsNode {
         self.number.map_or_else(|| self.catalog().require(&self.name), |number| Ok(number as usize))
     }
 
-    pub(crate) fn shared(&self) -> &Arc<Shared> {
+    pub(crate) fn shared(&self) -> &Arc<OpenedCheckpoint> {
         &self.shared
     }
 
@@ -56,7 +56,7 @@ impl WeightsNode {
         &self.shared.catalog
     }
 
-    pub(crate) fn tree(&self, lines: Option<usize>, fold: bool) -> Tree {
-        Tree::new(self.catalog(), &self.name, TreeLimits { lines, fold })
+    pub(crate) fn tree(&self, lines: Option<usize>, fold: bool) -> PrefixTree {
+        PrefixTree::new(self.catalog(), &self.name, TreeLimits { lines, fold })
     }
 }

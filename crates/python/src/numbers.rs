@@ -11,7 +11,7 @@ use crate::ending::detached;
 use crate::error::classes::ArgumentError;
 use crate::error::{interrupt, to_python};
 use crate::package;
-use crate::tensor::Buffer;
+use crate::tensor::PyTensor;
 
 /// Options of threads: None, or one at least.
 pub(crate) fn threads(value: &Bound<'_, PyAny>) -> PyResult<Option<NonZero<usize>>> {
@@ -44,7 +44,7 @@ fn refused(option: &str, value: &Bound<'_, PyAny>, message: &str) -> PyErr {
 }
 
 /// The value of a tensor of one element.
-pub(crate) fn item<'py>(buffer: &Bound<'py, Buffer>) -> PyResult<Bound<'py, PyAny>> {
+pub(crate) fn item<'py>(buffer: &Bound<'py, PyTensor>) -> PyResult<Bound<'py, PyAny>> {
     let (py, tensor) = (buffer.py(), buffer.get().tensor());
     let elements = tensor.elements();
     if elements != 1 {
@@ -52,11 +52,11 @@ pub(crate) fn item<'py>(buffer: &Bound<'py, Buffer>) -> PyResult<Bound<'py, PyAn
     }
     // Out of a copy, which answers a truncated file with an error.
     let copy = detached(py, || tensor.copy(&interrupt)).map_err(to_python)?;
-    package::TO_NUMPY.get(py)?.call1((Buffer::new(copy),))?.call_method0(intern!(py, "item"))
+    package::TO_NUMPY.get(py)?.call1((PyTensor::new(copy),))?.call_method0(intern!(py, "item"))
 }
 
 /// The number of a tensor for Python's conversions, which raise TypeError for anything else.
-pub(crate) fn number<'py>(buffer: &Bound<'py, Buffer>) -> PyResult<Bound<'py, PyAny>> {
+pub(crate) fn number<'py>(buffer: &Bound<'py, PyTensor>) -> PyResult<Bound<'py, PyAny>> {
     match buffer.get().tensor().elements() {
         1 => item(buffer),
         more => Err(PyTypeError::new_err(format!("only a tensor of one element can become a number; this has {more}"))),
@@ -64,7 +64,7 @@ pub(crate) fn number<'py>(buffer: &Bound<'py, Buffer>) -> PyResult<Bound<'py, Py
 }
 
 /// The same for an integer, which can be an index.
-pub(crate) fn index<'py>(buffer: &Bound<'py, Buffer>) -> PyResult<Bound<'py, PyAny>> {
+pub(crate) fn index<'py>(buffer: &Bound<'py, PyTensor>) -> PyResult<Bound<'py, PyAny>> {
     let value = number(buffer)?;
     if !value.is_exact_instance_of::<PyInt>() {
         let dtype = buffer.get().tensor().dtype();
@@ -74,7 +74,7 @@ pub(crate) fn index<'py>(buffer: &Bound<'py, Buffer>) -> PyResult<Bound<'py, PyA
 }
 
 /// Whether the one element is true.
-pub(crate) fn truth(buffer: &Bound<'_, Buffer>) -> PyResult<bool> {
+pub(crate) fn truth(buffer: &Bound<'_, PyTensor>) -> PyResult<bool> {
     if buffer.get().tensor().elements() != 1 {
         return Err(PyValueError::new_err("the truth value of a tensor of more or less than one element is ambiguous"));
     }

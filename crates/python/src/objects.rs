@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use max_weights::budget;
 use max_weights::checkpoint::Catalog;
-use max_weights::format::pickle::{Leaf, Number, Object, ObjectId, Pickled};
+use max_weights::format::pickle::{Leaf, ObjectId, PickleObject, Pickled, PythonNumber};
 use max_weights::format::torch::Torch;
 use max_weights::names::join;
 use max_weights::text;
@@ -14,9 +14,9 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyFloat, PyIterator, PyList, PyString, PyTuple};
 
 use crate::convert::dtype_to_python;
-use crate::error::Outcome;
+use crate::error::BindingResult;
 use crate::package;
-use crate::values::{Made, Maker, Values, at_path, short};
+use crate::values::{Maker, PickleValues, ValueBudget, at_path, short};
 
 /// The values of a PyTorch file that are not tensors, by full name: a mapping that makes values on demand. What is one
 /// value in the file is one object here, under every name, for as long as the mapping is held.
@@ -31,7 +31,7 @@ pub(crate) struct Objects {
     /// Positions in `places`, sorted by name; made at the first look-up.
     sorted: OnceLock<Vec<u32>>,
     /// The objects that were built, per file: a value of the pickle is one object, under all of its names.
-    made: Mutex<HashMap<u32, Made>>,
+    made: Mutex<HashMap<u32, ValueBudget>>,
 }
 
 impl Objects {
@@ -51,14 +51,14 @@ impl Objects {
     }
 
     /// The lock is not held while objects are made, because that may run Python code.
-    fn kept<T>(&self, change: impl FnOnce(&mut HashMap<u32, Made>) -> T) -> T {
+    fn kept<T>(&self, change: impl FnOnce(&mut HashMap<u32, ValueBudget>) -> T) -> T {
         change(&mut self.made.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn value<'py>(&self, py: Python<'py>, file: u32, object: ObjectId) -> Outcome<Bound<'py, PyAny>> {
+    fn value<'py>(&self, py: Python<'py>, file: u32, object: ObjectId) -> BindingResult<Bound<'py, PyAny>> {
         let Some(torch) = self.catalog.torch(file) else { return Ok(py.None().into_bound(py)) };
-        let made = self.kept(|kept| kept.remove(&file)).unwrap_or_else(|| Made::new(torch));
-        let mut values = Values::with(py, torch, made);
+        let made = self.kept(|kept| kept.remove(&file)).unwrap_or_else(|| ValueBudget::new(torch));
+        let mut values = PickleValues::with(py, torch, made);
         // After an error, unfinished objects are dropped.
         let value = values.get(object, &mut Inert { catalog: self.catalog.clone(), file });
         let value = value.map_err(|failure| at_path(failure, self.catalog.path(file)))?;
@@ -108,7 +108,7 @@ impl Objects {
         self.keys(py)?.try_iter()
     }
 
-    fn __getitem__<'py>(&self, py: Python<'py>, key: &str) -> Outcome<Bound<'py, PyAny>> {
+    fn __getitem__<'py>(&self, py: Python<'py>, key: &str) -> BindingResult<Bound<'py, PyAny>> {
         let (file, object) = self.find(key).ok_or_else(|| PyKeyError::new_err(key.to_owned()))?;
         self.value(py, file, object)
     }
@@ -120,7 +120,7 @@ impl Objects {
         py: Python<'py>,
         key: &str,
         default: Option<Bound<'py, PyAny>>,
-    ) -> Outcome<Option<Bound<'py, PyAny>>> {
+    ) -> BindingResult<Option<Bound<'py, PyAny>>> {
         match self.find(key) {
             Some((file, object)) => self.value(py, file, object).map(Some),
             None => Ok(default),
@@ -135,7 +135,7 @@ impl Objects {
     }
 
     /// All values.
-    fn values<'py>(&self, py: Python<'py>) -> Outcome<Bound<'py, PyList>> {
+    fn values<'py>(&self, py: Python<'py>) -> BindingResult<Bound<'py, PyList>> {
         let values = PyList::empty(py);
         for (file, leaf) in self.leaves() {
             values.append(self.value(py, file, leaf.object)?)?;
@@ -144,7 +144,7 @@ impl Objects {
     }
 
     /// All names with their values.
-    fn items<'py>(&self, py: Python<'py>) -> Outcome<Bound<'py, PyList>> {
+    fn items<'py>(&self, py: Python<'py>) -> BindingResult<Bound<'py, PyList>> {
         let items = PyList::empty(py);
         for (file, leaf) in self.leaves() {
             items.append((leaf.name.as_str(), self.value(py, file, leaf.object)?))?;
@@ -172,8 +172,8 @@ impl Inert {
 impl<'py> Maker<'py> for Inert {
     fn needs(&self, torch: &Torch, id: ObjectId) -> Vec<ObjectId> {
         match torch.pickled.objects.get(id) {
-            Object::Size(tuple) => vec![*tuple],
-            Object::NumpyArray { shape: Some(shape), data: Some(_), .. } => vec![*shape],
+            PickleObject::Size(tuple) => vec![*tuple],
+            PickleObject::NumpyArray { shape: Some(shape), data: Some(_), .. } => vec![*shape],
             _ => Vec::new(),
         }
     }
@@ -182,31 +182,31 @@ impl<'py> Maker<'py> for Inert {
         array_bytes(torch, id)
     }
 
-    fn make(&mut self, values: &mut Values<'_, 'py>, id: ObjectId) -> Outcome<Bound<'py, PyAny>> {
+    fn make(&mut self, values: &mut PickleValues<'_, 'py>, id: ObjectId) -> BindingResult<Bound<'py, PyAny>> {
         let (py, objects) = (values.py, &values.torch.pickled.objects);
         match objects.get(id) {
-            Object::Size(tuple) => values.ready(*tuple),
-            Object::DType(dtype) => match dtype.dtype() {
+            PickleObject::Size(tuple) => values.ready(*tuple),
+            PickleObject::DType(dtype) => match dtype.dtype() {
                 Some(dtype) => Ok(dtype_to_python(py, dtype)?.clone()),
                 None => Ok(self.placeholder(py, id)?),
             },
-            Object::Device(text) => Ok(PyString::new(py, objects.text_of(*text)).into_any()),
-            Object::Layout(layout) => Ok(PyString::new(py, layout.name()).into_any()),
-            Object::NumpyDType(dtype) => Ok(PyString::new(py, &dtype.code()).into_any()),
-            Object::NumpyScalar { dtype, data: Some(data) } => Ok(match dtype.number(objects.bytes_of(*data)) {
-                Some(Number::Bool(value)) => PyBool::new(py, value).to_owned().into_any(),
-                Some(Number::Int(value)) => value.into_pyobject(py).map_err(PyErr::from)?.into_any(),
-                Some(Number::Float(value)) => PyFloat::new(py, value).into_any(),
+            PickleObject::Device(text) => Ok(PyString::new(py, objects.text_of(*text)).into_any()),
+            PickleObject::Layout(layout) => Ok(PyString::new(py, layout.name()).into_any()),
+            PickleObject::NumpyDType(dtype) => Ok(PyString::new(py, &dtype.code()).into_any()),
+            PickleObject::NumpyScalar { dtype, data: Some(data) } => Ok(match dtype.number(objects.bytes_of(*data)) {
+                Some(PythonNumber::Bool(value)) => PyBool::new(py, value).to_owned().into_any(),
+                Some(PythonNumber::Int(value)) => value.into_pyobject(py).map_err(PyErr::from)?.into_any(),
+                Some(PythonNumber::Float(value)) => PyFloat::new(py, value).into_any(),
                 None => self.placeholder(py, id)?,
             }),
-            Object::NumpyArray { dtype, shape, fortran, data: Some(data) } => {
-                let door = package::PICKLED_ARRAY.get(py)?;
+            PickleObject::NumpyArray { dtype, shape, fortran, data: Some(data) } => {
+                let entry_point = package::PICKLED_ARRAY.get(py)?;
                 let shape = match shape {
                     Some(shape) => values.ready(*shape)?,
                     None => PyTuple::empty(py).into_any(),
                 };
                 let bytes = PyBytes::new(py, objects.bytes_of(*data));
-                Ok(door.call1((bytes, dtype.code(), shape, *fortran))?)
+                Ok(entry_point.call1((bytes, dtype.code(), shape, *fortran))?)
             }
             _ => Ok(self.placeholder(py, id)?),
         }
@@ -216,11 +216,11 @@ impl<'py> Maker<'py> for Inert {
         None
     }
 
-    fn set_state(&mut self, _made: &Bound<'py, PyAny>, _state: Bound<'py, PyAny>) -> Outcome<()> {
+    fn set_state(&mut self, _made: &Bound<'py, PyAny>, _state: Bound<'py, PyAny>) -> BindingResult<()> {
         Ok(())
     }
 
-    fn default_is_unknown(&self) -> Outcome<()> {
+    fn default_is_unknown(&self) -> BindingResult<()> {
         Ok(())
     }
 }
@@ -229,7 +229,7 @@ impl<'py> Maker<'py> for Inert {
 pub(crate) fn array_bytes(torch: &Torch, id: ObjectId) -> usize {
     const ARRAY: usize = 256;
     match torch.pickled.objects.get(id) {
-        Object::NumpyArray { data: Some(data), .. } | Object::NumpyScalar { data: Some(data), .. } => {
+        PickleObject::NumpyArray { data: Some(data), .. } | PickleObject::NumpyScalar { data: Some(data), .. } => {
             data.len().saturating_mul(2).saturating_add(ARRAY)
         }
         _ => 0,
@@ -258,10 +258,10 @@ impl Placeholder {
     fn values<'py, T>(
         &self,
         py: Python<'py>,
-        make: impl FnOnce(&mut dyn FnMut(Option<ObjectId>) -> Outcome<Bound<'py, PyAny>>) -> Outcome<T>,
-    ) -> Outcome<T> {
+        make: impl FnOnce(&mut dyn FnMut(Option<ObjectId>) -> BindingResult<Bound<'py, PyAny>>) -> BindingResult<T>,
+    ) -> BindingResult<T> {
         let mut inert = Inert { catalog: self.catalog.clone(), file: self.file };
-        let mut values = self.catalog.torch(self.file).map(|torch| Values::new(py, torch));
+        let mut values = self.catalog.torch(self.file).map(|torch| PickleValues::new(py, torch));
         make(&mut |id| match (id, &mut values) {
             (Some(id), Some(values)) => values.get(id, &mut inert),
             _ => Ok(py.None().into_bound(py)),
@@ -285,17 +285,17 @@ impl Placeholder {
 
     /// The arguments of the call, usually a tuple; None if it was not called.
     #[getter]
-    fn arguments<'py>(&self, py: Python<'py>) -> Outcome<Bound<'py, PyAny>> {
+    fn arguments<'py>(&self, py: Python<'py>) -> BindingResult<Bound<'py, PyAny>> {
         let opaque = self.pickled().and_then(|pickled| pickled.objects.opaque(self.object));
         self.values(py, |value| value(opaque.and_then(|opaque| opaque.arguments)))
     }
 
     /// The states that it would get, usually one dict of attributes.
     #[getter]
-    fn states<'py>(&self, py: Python<'py>) -> Outcome<Vec<Bound<'py, PyAny>>> {
+    fn states<'py>(&self, py: Python<'py>) -> BindingResult<Vec<Bound<'py, PyAny>>> {
         let Some(pickled) = self.pickled() else { return Ok(Vec::new()) };
         let states: &[ObjectId] = match pickled.objects.get(self.object) {
-            Object::Subclass { state, .. } => std::slice::from_ref(state),
+            PickleObject::Subclass { state, .. } => std::slice::from_ref(state),
             _ => pickled.objects.opaque(self.object).map(|opaque| &*opaque.states).unwrap_or_default(),
         };
         self.values(py, |value| {
@@ -309,7 +309,7 @@ impl Placeholder {
 
     /// The items that it would get: (key, value), with None as the key of list items.
     #[getter]
-    fn items<'py>(&self, py: Python<'py>) -> Outcome<Vec<(Bound<'py, PyAny>, Bound<'py, PyAny>)>> {
+    fn items<'py>(&self, py: Python<'py>) -> BindingResult<Vec<(Bound<'py, PyAny>, Bound<'py, PyAny>)>> {
         let opaque = self.pickled().and_then(|pickled| pickled.objects.opaque(self.object));
         let items = opaque.map(|opaque| opaque.items.as_slice()).unwrap_or_default();
         self.values(py, |value| {
@@ -323,6 +323,6 @@ impl Placeholder {
 
     fn __repr__(&self) -> String {
         let place = self.position().map(|position| format!(" at byte {position}")).unwrap_or_default();
-        format!("<{}{place}, not built>", text::shown(&self.global_name()))
+        format!("<{}{place}, not built>", text::escape(&self.global_name()))
     }
 }

@@ -9,8 +9,8 @@ use max_weights::buffer::Buffer as Tensor;
 use max_weights::checkpoint::{Checkpoint, OpenOptions};
 use max_weights::device::Device;
 use max_weights::error::{Diagnostic, Error, Policy};
-use max_weights::format::{Limits, Options, safetensors};
-use max_weights::load::{Layout, LoadOptions, Prefetch, TensorMemory, Wanted};
+use max_weights::format::{HeaderLimits, HeaderOptions, safetensors};
+use max_weights::load::{LoadOptions, LoadPlan, Prefetch, TensorMemory, TensorRequest};
 use max_weights::rules;
 use max_weights::source::{Filesystem, LocalFile, Source};
 use max_weights::tensor::{Element, TensorInfo, TensorTable};
@@ -23,10 +23,10 @@ use pyo3::types::{PyDict, PyEllipsis, PySlice};
 use crate::convert::index_from_python;
 use crate::dlpack;
 use crate::ending::detached;
-use crate::error::{Outcome, interrupt};
-use crate::open::Arguments;
+use crate::error::{BindingResult, interrupt};
+use crate::open::OpenArguments;
 use crate::place::device_from_python;
-use crate::tensor::Buffer;
+use crate::tensor::PyTensor;
 
 /// Bytes that state the length of the header.
 const LENGTH_BYTES: usize = 8;
@@ -35,9 +35,9 @@ const PLACES: u64 = 32;
 const PLACE: u64 = 256 << 10;
 
 /// An entry of a header: name, dtype by the format's name for it, shape, and the first byte and the end in the file.
-type Entry = (String, String, Vec<u64>, u64, u64);
+type HeaderEntry = (String, String, Vec<u64>, u64, u64);
 /// The entries of a header, and its metadata.
-type Entries = (Vec<Entry>, Vec<(String, String)>);
+type HeaderEntries = (Vec<HeaderEntry>, Vec<(String, String)>);
 
 /// One safetensors file, open. Methods that take a name raise KeyError if there is no such tensor.
 ///
@@ -56,7 +56,7 @@ pub(crate) struct SafetensorsFile {
     /// The first tensor that was taken as a whole.
     first_taken: OnceLock<usize>,
     /// The readahead for the following tensors; `None` if they do not come from a disk.
-    ahead: OnceLock<Option<Prefetch>>,
+    readahead: OnceLock<Option<Prefetch>>,
 }
 
 impl SafetensorsFile {
@@ -64,8 +64,8 @@ impl SafetensorsFile {
         // Opening a file keeps its bytes, even if another file replaces it, and many may be open at a time.
         let (checkpoint, source) = Checkpoint::open_safetensors(path, options)?;
         refuse_unknown(checkpoint.catalog().table()).map_err(|error| error.at_path(path))?;
-        let (cold, first_taken, ahead) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
-        Ok(Self { checkpoint: Arc::new(checkpoint), source, cold, first_taken, ahead })
+        let (cold, first_taken, readahead) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
+        Ok(Self { checkpoint: Arc::new(checkpoint), source, cold, first_taken, readahead })
     }
 
     fn table(&self) -> &TensorTable {
@@ -76,7 +76,7 @@ impl SafetensorsFile {
         self.checkpoint.catalog().find(name).ok_or_else(|| PyKeyError::new_err(name.to_owned()))
     }
 
-    fn tensor_of(&self, py: Python<'_>, name: &str) -> Outcome<Tensor> {
+    fn tensor_of(&self, py: Python<'_>, name: &str) -> BindingResult<Tensor> {
         let number = self.number(name)?;
         Ok(match self.view(number)? {
             Some(view) => view,
@@ -116,30 +116,31 @@ impl SafetensorsFile {
 
     /// Records that a whole tensor is taken as a view, which is not read now. From the second one on, the caller probably takes more of them: then
     /// these and the following tensors are fetched, if they come from a disk.
-    fn fetch_ahead(&self, py: Python<'_>, number: usize) {
+    fn prefetch_next(&self, py: Python<'_>, number: usize) {
         let mut is_first = false;
         let first = *self.first_taken.get_or_init(|| {
             is_first = true;
             number
         });
-        if is_first || !self.source.is_mapped() || matches!(self.ahead.get(), Some(None)) {
+        if is_first || !self.source.is_mapped() || matches!(self.readahead.get(), Some(None)) {
             return;
         }
         let prefetch = || {
             if !self.is_cold() {
                 return None;
             }
-            let wanted = (0..self.table().len()).map(|number| self.checkpoint.catalog().wanted(number, None));
-            Some(Prefetch::new(&self.checkpoint, &wanted.collect::<Result<Vec<_>, Error>>().ok()?, false))
+            let requested =
+                (0..self.table().len()).map(|number| self.checkpoint.catalog().tensor_request(number, None));
+            Some(Prefetch::new(&self.checkpoint, &requested.collect::<Result<Vec<_>, Error>>().ok()?, false))
         };
         detached(py, || {
-            let ahead = self.ahead.get().unwrap_or_else(|| {
+            let readahead = self.readahead.get().unwrap_or_else(|| {
                 let made = prefetch();
-                self.ahead.get_or_init(|| made)
+                self.readahead.get_or_init(|| made)
             });
-            if let Some(ahead) = ahead {
-                ahead.want(first);
-                ahead.want(number);
+            if let Some(readahead) = readahead {
+                readahead.want(first);
+                readahead.want(number);
             }
         });
     }
@@ -152,11 +153,12 @@ impl SafetensorsFile {
         if !own && device == Device::Cpu && !self.is_cold() {
             return self.views();
         }
-        let wanted = (0..self.table().len())
-            .map(|number| Ok::<_, Error>(Wanted { device, ..self.checkpoint.catalog().wanted(number, None)? }));
+        let requested = (0..self.table().len()).map(|number| {
+            Ok::<_, Error>(TensorRequest { device, ..self.checkpoint.catalog().tensor_request(number, None)? })
+        });
         let options = LoadOptions { per_tensor: true, ..LoadOptions::default() };
         let memory = if own { TensorMemory::Own } else { TensorMemory::Fastest };
-        let layout = Layout::new(&self.checkpoint, wanted.collect::<Result<_, Error>>()?, memory, &[], &options)?;
+        let layout = LoadPlan::new(&self.checkpoint, requested.collect::<Result<_, Error>>()?, memory, &[], &options)?;
         let loaded = layout.run(&self.checkpoint, Vec::new(), &AtomicU64::new(0), &now_and_then(&interrupt));
         match loaded {
             // The file changed since it was opened: only views of the mapping are available.
@@ -175,8 +177,8 @@ impl SafetensorsFile {
 impl SafetensorsFile {
     #[new]
     #[pyo3(signature = (path, *, backend))]
-    fn new(py: Python<'_>, path: PathBuf, backend: &str) -> Outcome<Self> {
-        let options = Arguments::new(backend, false, None).options()?;
+    fn new(py: Python<'_>, path: PathBuf, backend: &str) -> BindingResult<Self> {
+        let options = OpenArguments::new(backend, false, None).options()?;
         Ok(detached(py, || Self::open(&path, &options))?)
     }
 
@@ -227,19 +229,19 @@ impl SafetensorsFile {
     }
 
     // A tensor. KeyError: no tensor of this name.
-    fn buffer(&self, py: Python<'_>, name: &str) -> Outcome<Buffer> {
+    fn buffer(&self, py: Python<'_>, name: &str) -> BindingResult<PyTensor> {
         let number = self.number(name)?;
-        self.fetch_ahead(py, number);
-        Ok(Buffer::new(self.tensor_of(py, name)?))
+        self.prefetch_next(py, number);
+        Ok(PyTensor::new(self.tensor_of(py, name)?))
     }
 
     // The part of a tensor that a basic index selects; no more of the file is read than its elements and short gaps between them.
-    fn part(&self, py: Python<'_>, name: &str, index: &Bound<'_, PyAny>) -> Outcome<Buffer> {
+    fn part(&self, py: Python<'_>, name: &str, index: &Bound<'_, PyAny>) -> BindingResult<PyTensor> {
         let (number, index) = (self.number(name)?, index_from_python(index)?);
         if let Some(view) = self.view(number)? {
-            return Ok(Buffer::new(view.index(&index)?));
+            return Ok(PyTensor::new(view.index(&index)?));
         }
-        Ok(Buffer::new(detached(py, || self.checkpoint.part(number, &index))?))
+        Ok(PyTensor::new(detached(py, || self.checkpoint.part(number, &index))?))
     }
 
     // A tensor as `convert(DLPack capsule)`; `whole`: all of it will be used. KeyError: no tensor of this name.
@@ -250,20 +252,20 @@ impl SafetensorsFile {
         name: &str,
         convert: &Bound<'py, PyAny>,
         whole: bool,
-    ) -> Outcome<Bound<'py, PyAny>> {
+    ) -> BindingResult<Bound<'py, PyAny>> {
         let number = self.number(name)?;
         if whole {
-            self.fetch_ahead(py, number);
+            self.prefetch_next(py, number);
         }
         let tensor = self.tensor_of(py, name)?;
-        Ok(convert.call1((dlpack::export(py, &tensor, dlpack::Version::Versioned)?,))?)
+        Ok(convert.call1((dlpack::export(py, &tensor, dlpack::CapsuleVersion::Versioned)?,))?)
     }
 
     // All tensors in the order of the file: {name: convert(DLPack capsule)}.
-    fn take_all<'py>(&self, py: Python<'py>, convert: &Bound<'py, PyAny>) -> Outcome<Bound<'py, PyDict>> {
+    fn take_all<'py>(&self, py: Python<'py>, convert: &Bound<'py, PyAny>) -> BindingResult<Bound<'py, PyDict>> {
         let taken = PyDict::new(py);
         for (info, tensor) in self.table().iter().zip(detached(py, || self.everything(Device::Cpu, false))?) {
-            let capsule = dlpack::export(py, &tensor, dlpack::Version::Versioned)?;
+            let capsule = dlpack::export(py, &tensor, dlpack::CapsuleVersion::Versioned)?;
             taken.set_item(info.name, convert.call1((capsule,))?)?;
         }
         Ok(taken)
@@ -271,10 +273,15 @@ impl SafetensorsFile {
 
     // All tensors, in file order, on a device; None for host memory, where they are copies if `own` is true.
     #[pyo3(signature = (device=None, *, own=false))]
-    fn buffers(&self, py: Python<'_>, device: Option<&Bound<'_, PyAny>>, own: bool) -> Outcome<Vec<(&str, Buffer)>> {
+    fn buffers(
+        &self,
+        py: Python<'_>,
+        device: Option<&Bound<'_, PyAny>>,
+        own: bool,
+    ) -> BindingResult<Vec<(&str, PyTensor)>> {
         let device = device.map_or(Ok(Device::Cpu), device_from_python)?;
         let tensors = detached(py, || self.everything(device, own))?;
-        Ok(self.table().iter().map(|info| info.name).zip(tensors.into_iter().map(Buffer::new)).collect())
+        Ok(self.table().iter().map(|info| info.name).zip(tensors.into_iter().map(PyTensor::new)).collect())
     }
 
     // False if tensors are read when they are requested.
@@ -317,7 +324,7 @@ impl PySafeSlice {
     fn __getitem__<'py>(&self, py: Python<'py>, index: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         let file = self.file.get();
         if index.is_instance_of::<PyEllipsis>() || index.eq(PySlice::full(py)).unwrap_or_default() {
-            file.fetch_ahead(py, self.number);
+            file.prefetch_next(py, self.number);
         }
         let name = file.table().name(self.number);
         self.framework.bind(py).call_method1(intern!(py, "part"), (&self.file, name, index))
@@ -333,9 +340,9 @@ impl PySafeSlice {
 /// Raises:
 ///     FormatError: the header breaks the rules of the format.
 #[pyfunction]
-pub(crate) fn safetensors_header(start: &[u8], length: u64) -> Outcome<Entries> {
-    let options = Options { policy: Policy::new(false), interrupt, ..Options::default() };
-    let header_length = safetensors::header_length(start, length, &Limits::default())?;
+pub(crate) fn safetensors_header(start: &[u8], length: u64) -> BindingResult<HeaderEntries> {
+    let options = HeaderOptions { policy: Policy::new(false), interrupt, ..HeaderOptions::default() };
+    let header_length = safetensors::header_length(start, length, &HeaderLimits::default())?;
     let end = LENGTH_BYTES + header_length as usize;
     let header = safetensors::parse(start.get(LENGTH_BYTES..end).unwrap_or_default(), length, &options)?;
     refuse_unknown(&header.tensors)?;
@@ -361,6 +368,6 @@ fn refuse_unknown(table: &TensorTable) -> Result<(), Error> {
         _ => None,
     });
     let Some((name, dtype)) = unknown else { return Ok(()) };
-    let cause = format!("unknown variant `{}`", max_weights::text::shown(dtype));
+    let cause = format!("unknown variant `{}`", max_weights::text::escape(dtype));
     Err(Diagnostic::new(rules::TENSOR_UNKNOWN_TYPE, cause).tensor(name).unsupported())
 }

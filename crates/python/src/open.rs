@@ -8,13 +8,13 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 
 use crate::ending::detached;
-use crate::error::{Outcome, interrupt};
+use crate::error::{BindingResult, interrupt};
 use crate::package;
 use crate::remote::StoreHandle;
 
 /// The options that the Python side passes on.
 #[derive(Clone, PartialEq, Eq, Hash, FromPyObject, IntoPyObject)]
-pub(crate) struct Arguments {
+pub(crate) struct OpenArguments {
     #[pyo3(item)]
     backend: String,
     #[pyo3(item)]
@@ -26,7 +26,7 @@ pub(crate) struct Arguments {
     store: Option<StoreHandle>,
 }
 
-impl Arguments {
+impl OpenArguments {
     pub(crate) fn new(backend: &str, strict: bool, max_header_bytes: Option<u64>) -> Self {
         Self { backend: backend.to_owned(), strict, max_header_bytes, store: None }
     }
@@ -62,7 +62,7 @@ pub(crate) fn backend(name: &str) -> PyResult<Backend> {
         "read" => Backend::Read,
         "direct" => Backend::Direct,
         other => {
-            let other = max_weights::text::shown(other);
+            let other = max_weights::text::escape(other);
             let cause = format!("backend must be one of 'auto', 'mmap', 'read', 'direct', not '{other}'");
             return Err(PyValueError::new_err(cause));
         }
@@ -83,12 +83,12 @@ pub(crate) fn paths(value: &Bound<'_, PyAny>) -> PyResult<Vec<PathBuf>> {
 }
 
 /// Like [`open`]; faults that were tolerated because strict is off are logged.
-pub(crate) fn open_and_tell(py: Python<'_>, paths: &[PathBuf], arguments: &Arguments) -> Outcome<Checkpoint> {
+pub(crate) fn open_and_tell(py: Python<'_>, paths: &[PathBuf], arguments: &OpenArguments) -> BindingResult<Checkpoint> {
     let checkpoint = open(py, paths, arguments)?;
     tell(py, checkpoint, arguments)
 }
 
-pub(crate) fn tell(py: Python<'_>, checkpoint: Checkpoint, arguments: &Arguments) -> Outcome<Checkpoint> {
+pub(crate) fn tell(py: Python<'_>, checkpoint: Checkpoint, arguments: &OpenArguments) -> BindingResult<Checkpoint> {
     package::WEIGHTS_NODE.get(py)?; // what Python adds to nodes
     let findings = checkpoint.catalog().findings();
     if let (false, Some(first)) = (arguments.strict, findings.first()) {
@@ -108,7 +108,7 @@ pub(crate) fn log_warning(py: Python<'_>, message: &str) -> PyResult<()> {
     logger.call_method1("warning", ("%s", message)).map(drop)
 }
 
-pub(crate) fn open(py: Python<'_>, paths: &[PathBuf], arguments: &Arguments) -> Outcome<Checkpoint> {
+pub(crate) fn open(py: Python<'_>, paths: &[PathBuf], arguments: &OpenArguments) -> BindingResult<Checkpoint> {
     let options = arguments.options()?;
     Ok(detached(py, || Checkpoint::open(paths, &options))?)
 }

@@ -6,17 +6,17 @@ use pyo3::prelude::*;
 
 use crate::dlpack::{Access, writable};
 use crate::ending::detached;
-use crate::error::{Outcome, interrupt};
+use crate::error::{BindingResult, interrupt};
 use crate::own::{is_same, own_or_imported};
-use crate::tensor::Buffer;
+use crate::tensor::PyTensor;
 
 /// Converts the elements to another dtype: into `out`, else a new tensor, or the tensor itself if it has the dtype.
 pub(crate) fn astype<'py>(
-    buffer: Bound<'py, Buffer>,
+    buffer: Bound<'py, PyTensor>,
     dtype: DType,
     saturate: bool,
     out: Option<&Bound<'py, PyAny>>,
-) -> Outcome<Bound<'py, Buffer>> {
+) -> BindingResult<Bound<'py, PyTensor>> {
     let py = buffer.py();
     let tensor = buffer.get().tensor();
     if let Some(out) = out {
@@ -32,11 +32,11 @@ pub(crate) fn astype<'py>(
         return Ok(buffer);
     }
     let made = detached(py, || tensor.astype(dtype, saturate, &interrupt))?;
-    Ok(Bound::new(py, Buffer::new(made))?)
+    Ok(Bound::new(py, PyTensor::new(made))?)
 }
 
 /// Writes the elements of another tensor to a Buffer.
-pub(crate) fn copy_from(buffer: &Bound<'_, Buffer>, src: &Bound<'_, PyAny>) -> Outcome<()> {
+pub(crate) fn copy_from(buffer: &Bound<'_, PyTensor>, src: &Bound<'_, PyAny>) -> BindingResult<()> {
     let source = own_or_imported(src)?;
     if is_same(&source, buffer.get().tensor()) {
         return Ok(());

@@ -5,13 +5,13 @@ use pyo3::intern;
 use pyo3::prelude::*;
 
 use crate::dlpack::{self, Access};
-use crate::error::{Outcome, to_python};
+use crate::error::{BindingResult, to_python};
 use crate::node::WeightsNode;
-use crate::tensor::Buffer;
+use crate::tensor::PyTensor;
 
 /// The tensor of a DLPack producer. A `Buffer`, or an object that holds one, keeps the link to its file, which a capsule would lose.
-pub(crate) fn own_or_imported(producer: &Bound<'_, PyAny>) -> Outcome<Tensor> {
-    if let Ok(own) = producer.cast::<Buffer>() {
+pub(crate) fn own_or_imported(producer: &Bound<'_, PyAny>) -> BindingResult<Tensor> {
+    if let Ok(own) = producer.cast::<PyTensor>() {
         return Ok(own.get().tensor().clone());
     }
     if let Ok(node) = producer.cast::<WeightsNode>() {
@@ -19,7 +19,7 @@ pub(crate) fn own_or_imported(producer: &Bound<'_, PyAny>) -> Outcome<Tensor> {
     }
     if let Some(to_buffer) = producer.getattr_opt(intern!(producer.py(), "to_buffer"))? {
         let buffer = to_buffer.call0()?;
-        return match buffer.cast::<Buffer>() {
+        return match buffer.cast::<PyTensor>() {
             Ok(own) => Ok(own.get().tensor().clone()),
             Err(_) => Ok(dlpack::import(&buffer, Access::Read)?), // a weight of MAX gives a buffer of MAX
         };

@@ -5,13 +5,13 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 
 /// A class or function of the package.
-pub(crate) struct Imported {
+pub(crate) struct PackageName {
     module: &'static str,
     name: &'static str,
     object: PyOnceLock<Py<PyAny>>,
 }
 
-impl Imported {
+impl PackageName {
     const fn of(module: &'static str, name: &'static str) -> Self {
         Self { module, name, object: PyOnceLock::new() }
     }
@@ -23,7 +23,7 @@ impl Imported {
 
 macro_rules! imported {
     ($($module:literal => { $($object:ident = $name:literal),+ $(,)? })+) => {
-        $($(pub(crate) static $object: Imported = Imported::of(concat!("max_weights.", $module), $name);)+)+
+        $($(pub(crate) static $object: PackageName = PackageName::of(concat!("max_weights.", $module), $name);)+)+
     };
 }
 
@@ -44,7 +44,7 @@ imported! {
         TO_NUMPY = "to_numpy",
         TO_TORCH = "to_torch",
         WRITABLE = "writable",
-        WRITABLE_UNSAID = "writable_unsaid",
+        WRITABILITY_UNKNOWN = "writable_unsaid",
     }
     "_devices" => {
         DEVICE = "Device",

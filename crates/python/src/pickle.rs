@@ -12,7 +12,7 @@ use std::sync::{Arc, Weak};
 use max_weights::buffer::Buffer as Tensor;
 use max_weights::checkpoint::{Checkpoint, More};
 use max_weights::error::Error;
-use max_weights::memory::{Fingerprint, ForkMutex, Origin, Storage};
+use max_weights::memory::{FileIdentity, ForkMutex, Origin, Storage};
 use max_weights::source::store::is_url;
 use max_weights::source::{LocalFile, Source};
 use max_weights::tensor::Span;
@@ -20,24 +20,24 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
 
-use crate::convert::{Listed, dtype_from_python, dtype_to_python};
+use crate::convert::{PythonSequence, dtype_from_python, dtype_to_python};
 use crate::ending::detached;
-use crate::error::{Outcome, interrupt};
+use crate::error::{BindingResult, interrupt};
 use crate::node::WeightsNode;
-use crate::open::{Arguments, open};
+use crate::open::{OpenArguments, open};
 use crate::package;
-use crate::shared::Shared;
-use crate::tensor::Buffer;
+use crate::shared::OpenedCheckpoint;
+use crate::tensor::PyTensor;
 
 /// Bytes, and modification time or entity tag. Only these are compared, because inodes differ between machines.
 type Mark = (u64, i128);
 
-fn mark(fingerprint: Fingerprint) -> Mark {
+fn mark(fingerprint: FileIdentity) -> Mark {
     (fingerprint.len, fingerprint.identity.mark())
 }
 
 /// How a tree is opened again: paths, arguments, and the marks of its files.
-type Reopening = (Vec<PathBuf>, Arguments, Vec<Mark>);
+type Reopening = (Vec<PathBuf>, OpenArguments, Vec<Mark>);
 
 /// The checkpoints that were opened for unpickling, while they are in use.
 static OPENED: ForkMutex<HashMap<Reopening, Weak<Checkpoint>>> = ForkMutex::new();
@@ -53,7 +53,7 @@ fn keep(key: Reopening, checkpoint: &Arc<Checkpoint>) {
 }
 
 /// `__reduce__` of a tree of weights.
-pub(crate) fn reduce_weights<'py>(py: Python<'py>, node: &WeightsNode) -> Outcome<Bound<'py, PyTuple>> {
+pub(crate) fn reduce_weights<'py>(py: Python<'py>, node: &WeightsNode) -> BindingResult<Bound<'py, PyTuple>> {
     let checkpoint = node.shared().checkpoint()?;
     detached(py, || checkpoint.require_unwritten(&interrupt))?;
     if checkpoint.catalog().files().iter().any(|file| matches!(file.more, More::Decoded)) {
@@ -61,7 +61,7 @@ pub(crate) fn reduce_weights<'py>(py: Python<'py>, node: &WeightsNode) -> Outcom
             "a tree of decoded weights is not pickled: pickle the tree of the files, and decode where it arrives";
         return Err(Error::Argument(cause.to_owned()).into());
     }
-    if let Some((of, scheme, rules)) = node.shared().made_of(py, &checkpoint) {
+    if let Some((of, scheme, rules)) = node.shared().composed_of(py, &checkpoint) {
         // The tree that it was renamed from is pickled, and is renamed again on unpickling.
         let of = WeightsNode::at(Arc::new(of), String::new()).into_python(py)?;
         let function = package::REOPEN_RENAMED.get(py)?;
@@ -69,7 +69,7 @@ pub(crate) fn reduce_weights<'py>(py: Python<'py>, node: &WeightsNode) -> Outcom
     }
     if let Some(url) = checkpoint.opened().iter().find(|path| is_url(path) && path.to_string_lossy().contains('?')) {
         let text = url.to_string_lossy();
-        let shown = max_weights::text::shown(text.split('?').next().unwrap_or_default());
+        let shown = max_weights::text::escape(text.split('?').next().unwrap_or_default());
         let cause = format!(
             "{shown}?…: a tree of a URL with a query, which may be a signature, is not pickled: open it where it is needed"
         );
@@ -88,11 +88,11 @@ pub(crate) fn reduce_weights<'py>(py: Python<'py>, node: &WeightsNode) -> Outcom
 #[pyo3(name = "_reopen_weights")]
 pub(crate) fn reopen_weights(
     py: Python<'_>,
-    paths: Listed<PathBuf>,
-    arguments: Arguments,
-    marks: Listed<Mark>,
+    paths: PythonSequence<PathBuf>,
+    arguments: OpenArguments,
+    marks: PythonSequence<Mark>,
     name: String,
-) -> Outcome<Bound<'_, WeightsNode>> {
+) -> BindingResult<Bound<'_, WeightsNode>> {
     let key = (paths.0, arguments, marks.0);
     let checkpoint = if let Some(checkpoint) = opened(&key) {
         checkpoint
@@ -102,11 +102,11 @@ pub(crate) fn reopen_weights(
         keep(key.clone(), &checkpoint);
         checkpoint
     };
-    let shared = Shared::over(py, checkpoint, key.1);
+    let shared = OpenedCheckpoint::over(py, checkpoint, key.1);
     Ok(WeightsNode::at(Arc::new(shared), name).into_python(py)?)
 }
 
-fn require_same(checkpoint: &Checkpoint, marks: &[Mark]) -> Outcome<()> {
+fn require_same(checkpoint: &Checkpoint, marks: &[Mark]) -> BindingResult<()> {
     let found: Vec<Mark> = checkpoint.fingerprints().map(mark).collect();
     if found == marks {
         return Ok(());
@@ -116,7 +116,7 @@ fn require_same(checkpoint: &Checkpoint, marks: &[Mark]) -> Outcome<()> {
 }
 
 /// `__reduce__` of a tensor: by reference if it is a view of a mapped file and was not written to, else by its bytes.
-pub(crate) fn reduce_buffer<'py>(py: Python<'py>, tensor: &Tensor) -> Outcome<Bound<'py, PyTuple>> {
+pub(crate) fn reduce_buffer<'py>(py: Python<'py>, tensor: &Tensor) -> BindingResult<Bound<'py, PyTuple>> {
     tensor.device().require_host()?;
     let dtype = dtype_to_python(py, tensor.dtype())?;
     let tensor = match tensor.storage().origin() {
@@ -179,7 +179,7 @@ impl PickledFile {
 #[pymethods]
 impl PickledFile {
     #[new]
-    fn new(path: PathBuf, expected: Mark) -> Outcome<Self> {
+    fn new(path: PathBuf, expected: Mark) -> BindingResult<Self> {
         let file = LocalFile::open(&path)?;
         if mark(file.origin().fingerprint) != expected {
             return Err(max_weights::memory::replaced(&path).into());
@@ -194,7 +194,7 @@ impl PickledFile {
 }
 
 /// Where a tensor is in its file: offset in bytes, dtype, shape, strides in elements.
-type ViewParts<'py> = (usize, Bound<'py, PyAny>, Listed<i64>, Listed<i64>);
+type ViewParts<'py> = (usize, Bound<'py, PyAny>, PythonSequence<i64>, PythonSequence<i64>);
 
 /// Maps a pickled tensor again, or reads the bytes that it reaches, given as (start, length), if the system refuses to map.
 #[pyfunction]
@@ -204,7 +204,7 @@ pub(crate) fn remap_buffer(
     file: &Bound<'_, PickledFile>,
     reach: (usize, usize),
     place: ViewParts<'_>,
-) -> Outcome<Buffer> {
+) -> BindingResult<PyTensor> {
     let (offset, dtype, shape, strides) = place;
     let dtype = dtype_from_python(&dtype)?;
     let not_opened = || Error::Argument("a file that was not unpickled has no tensors".into());
@@ -215,7 +215,7 @@ pub(crate) fn remap_buffer(
     } else {
         Tensor::contiguous_at(storage, offset, dtype, &shape.0)?
     };
-    Ok(Buffer::new(tensor))
+    Ok(PyTensor::new(tensor))
 }
 
 /// The memory of a tensor, and where in it the tensor begins.
@@ -236,8 +236,12 @@ pub(crate) fn mapped(
 /// A tensor of pickled bytes, in its own memory.
 #[pyfunction]
 #[pyo3(name = "_buffer_of_bytes")]
-pub(crate) fn buffer_of_bytes(bytes: &[u8], dtype: &Bound<'_, PyAny>, shape: Listed<i64>) -> Outcome<Buffer> {
+pub(crate) fn buffer_of_bytes(
+    bytes: &[u8],
+    dtype: &Bound<'_, PyAny>,
+    shape: PythonSequence<i64>,
+) -> BindingResult<PyTensor> {
     let dtype = dtype_from_python(dtype)?;
     let storage = Storage::of_bytes(bytes)?;
-    Ok(Buffer::new(Tensor::contiguous_at(storage, 0, dtype, &shape.0)?))
+    Ok(PyTensor::new(Tensor::contiguous_at(storage, 0, dtype, &shape.0)?))
 }

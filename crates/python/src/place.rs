@@ -6,9 +6,9 @@ use pyo3::prelude::*;
 use pyo3::types::PyList;
 
 use crate::ending::detached;
-use crate::error::{Outcome, interrupt};
+use crate::error::{BindingResult, interrupt};
 use crate::package;
-use crate::tensor::Buffer;
+use crate::tensor::PyTensor;
 
 /// The device of an argument. A missing one is an error when it is used.
 pub(crate) fn device_from_python(device: &Bound<'_, PyAny>) -> PyResult<Device> {
@@ -17,30 +17,33 @@ pub(crate) fn device_from_python(device: &Bound<'_, PyAny>) -> PyResult<Device> 
 }
 
 /// A tensor on a device: itself if it is there.
-pub(crate) fn to(buffer: Bound<'_, Buffer>, place: Device) -> Outcome<Bound<'_, Buffer>> {
+pub(crate) fn to(buffer: Bound<'_, PyTensor>, place: Device) -> BindingResult<Bound<'_, PyTensor>> {
     let (py, tensor) = (buffer.py(), buffer.get().tensor());
     if tensor.device() == place {
         return Ok(buffer);
     }
-    let there = detached(py, || tensor.to(place, &interrupt))?;
-    Ok(Bound::new(py, Buffer::new(there))?)
+    let present = detached(py, || tensor.to(place, &interrupt))?;
+    Ok(Bound::new(py, PyTensor::new(present))?)
 }
 
 /// A tensor on each of several devices.
-pub(crate) fn to_each<'py>(buffer: &Bound<'py, Buffer>, devices: &Bound<'py, PyAny>) -> Outcome<Bound<'py, PyList>> {
-    let there = PyList::empty(buffer.py());
+pub(crate) fn to_each<'py>(
+    buffer: &Bound<'py, PyTensor>,
+    devices: &Bound<'py, PyAny>,
+) -> BindingResult<Bound<'py, PyList>> {
+    let present = PyList::empty(buffer.py());
     for device in devices.try_iter()? {
-        there.append(to(buffer.clone(), device_from_python(&device?)?)?)?;
+        present.append(to(buffer.clone(), device_from_python(&device?)?)?)?;
     }
-    Ok(there)
+    Ok(present)
 }
 
 /// A contiguous copy on a device, which may be the tensor's own. A copy within a GPU goes through the host.
-pub(crate) fn copy(py: Python<'_>, tensor: &Tensor, place: Device) -> Outcome<Tensor> {
+pub(crate) fn copy(py: Python<'_>, tensor: &Tensor, place: Device) -> BindingResult<Tensor> {
     let copy = || match (tensor.device(), place) {
         (Device::Cpu, Device::Cpu) => tensor.copy(&interrupt),
-        (here, there) if here == there => tensor.to(Device::Cpu, &interrupt)?.to(there, &interrupt),
-        (_, there) => tensor.to(there, &interrupt),
+        (here, present) if here == present => tensor.to(Device::Cpu, &interrupt)?.to(present, &interrupt),
+        (_, present) => tensor.to(present, &interrupt),
     };
     Ok(detached(py, copy)?)
 }

@@ -8,8 +8,8 @@ use max_weights::load::{LoadOptions, Planned};
 use pyo3::prelude::*;
 
 use crate::ending::detached;
-use crate::error::Outcome;
-use crate::load::{Places, PythonCut, memory_of, require_views};
+use crate::error::BindingResult;
+use crate::load::{DeviceCounts, PythonCut, memory_of, require_views};
 use crate::node::WeightsNode;
 
 /// (file, offset, bytes in the file, bytes in memory, positions of tensors, operation, destination, byte there).
@@ -55,27 +55,27 @@ pub(crate) fn plan_tensors(
     drop_cache: bool,
     per_tensor: bool,
     max_memory: Option<u64>,
-    places: Option<Places<'_>>,
+    places: Option<DeviceCounts<'_>>,
     whole: bool,
-) -> Outcome<Description> {
+) -> BindingResult<Description> {
     let (backend, cufile) = crate::open::load_backend(backend)?;
     let options = LoadOptions { backend, threads, drop_cache, per_tensor, cufile, whole, max_memory };
     let (py, node) = (node.py(), node.get());
     let checkpoint = node.shared().checkpoint()?;
-    let asked = node.asked(&names, &dtypes, cuts, places)?;
+    let requested = node.requested(&names, &dtypes, cuts, places)?;
     let given: Vec<bool> = (0..names.len()).map(|position| outs.contains(&position)).collect();
-    let layout = detached(py, || {
-        let layout = asked.layout(&checkpoint, memory_of(own), &given, &options)?;
-        require_views(&layout, own, &names)?;
-        Ok::<_, Error>(layout)
+    let plan = detached(py, || {
+        let plan = requested.plan(&checkpoint, memory_of(own), &given, &options)?;
+        require_views(&plan, own, &names)?;
+        Ok::<_, Error>(plan)
     })?;
-    let ranges = layout.planned().into_iter().map(|planned| {
-        let Planned { file, offset, len, room, tensors, action, to, at } = planned;
-        (file, offset, len, room, tensors, action.to_string(), to.to_string(), at)
+    let ranges = plan.planned().into_iter().map(|planned| {
+        let Planned { file, offset, len, out_bytes, tensors, action, to, at } = planned;
+        (file, offset, len, out_bytes, tensors, action.to_string(), to.to_string(), at)
     });
     let mut arenas: BTreeMap<String, usize> = BTreeMap::new();
-    for (dtype, bytes) in layout.arenas() {
+    for (dtype, bytes) in plan.arenas() {
         *arenas.entry(dtype.to_string()).or_default() += bytes;
     }
-    Ok((ranges.collect(), arenas.into_iter().collect(), layout.choice().to_string()))
+    Ok((ranges.collect(), arenas.into_iter().collect(), plan.strategy().to_string()))
 }

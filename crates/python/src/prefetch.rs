@@ -7,7 +7,7 @@ use max_weights::load::Prefetch;
 use pyo3::prelude::*;
 
 use crate::ending::detached;
-use crate::error::Outcome;
+use crate::error::BindingResult;
 use crate::node::WeightsNode;
 
 /// Fetches the pages that follow the weight that is taken, in file order, if they come from a disk. Its threads end when idle, or when it is
@@ -19,33 +19,33 @@ use crate::node::WeightsNode;
 ///     dtypes: One for each; None for that of the file.
 ///     own: Weights get their own memory.
 #[pyclass(frozen, module = "max_weights._core")]
-pub(crate) struct Ahead {
+pub(crate) struct Prefetcher {
     prefetch: Prefetch,
     /// The pieces of each weight, as positions in `prefetch`.
     pieces: Vec<Range<usize>>,
 }
 
 #[pymethods]
-impl Ahead {
+impl Prefetcher {
     #[new]
     fn new(
         node: &Bound<'_, WeightsNode>,
         names: Vec<String>,
         dtypes: Vec<Option<Bound<'_, PyAny>>>,
         own: bool,
-    ) -> Outcome<Self> {
+    ) -> BindingResult<Self> {
         let (py, node) = (node.py(), node.get());
         let checkpoint = node.shared().checkpoint()?;
-        let asked = node.asked(&names, &dtypes, None, None)?;
+        let request = node.requested(&names, &dtypes, None, None)?;
         Ok(detached(py, || {
-            let recipes = asked.recipes(&checkpoint, node.catalog(), false)?;
-            let (mut wanted, mut pieces) = (Vec::with_capacity(recipes.len()), Vec::with_capacity(recipes.len()));
+            let recipes = request.recipes(&checkpoint, node.catalog(), false)?;
+            let (mut requested, mut pieces) = (Vec::with_capacity(recipes.len()), Vec::with_capacity(recipes.len()));
             for recipe in recipes {
-                let first = wanted.len();
-                wanted.extend(recipe.into_wanted());
-                pieces.push(first..wanted.len());
+                let first = requested.len();
+                requested.extend(recipe.into_request());
+                pieces.push(first..requested.len());
             }
-            Ok::<_, Error>(Self { prefetch: Prefetch::new(&checkpoint, &wanted, own), pieces })
+            Ok::<_, Error>(Self { prefetch: Prefetch::new(&checkpoint, &requested, own), pieces })
         })?)
     }
 

@@ -10,7 +10,8 @@ use max_weights::dtype::DType;
 use max_weights::names::join;
 use max_weights::text;
 use max_weights_check::quantized::{
-    self, DAMAGED, Declared, Decoder, Fault, Group, Layer, Layout, Listing, Part, Scheme, Stop,
+    self, DAMAGED, DeclaredQuantization, NoLayout, PartFault, QuantizedGroup, QuantizedLayer, QuantizedWeights, Scheme,
+    TensorRole, WeightDecoder, WeightLayout,
 };
 use pyo3::IntoPyObjectExt as _;
 use pyo3::exceptions::PyIndexError;
@@ -20,17 +21,17 @@ use pyo3::types::{PyDict, PyTuple};
 use crate::convert::dtype_from_python;
 use crate::dlpack::{Access, writable};
 use crate::ending::detached;
-use crate::error::{Failure, Outcome, classes, interrupt, of_option};
+use crate::error::{BindingFailure, BindingResult, classes, interrupt, of_option};
 use crate::node::WeightsNode;
-use crate::shared::Shared;
-use crate::tensor::Buffer;
+use crate::shared::OpenedCheckpoint;
+use crate::tensor::PyTensor;
 
 /// The advice for a scheme that cannot be decoded.
 const BY_OTHERS: &str = "its tensors are in `parts`: decode them by the library that wrote them";
 
 /// The quantization of a checkpoint, from the configuration files in its folder.
 #[pyclass(frozen, module = "max_weights._core")]
-pub(crate) struct QuantizationConfig(Option<Declared>);
+pub(crate) struct QuantizationConfig(Option<DeclaredQuantization>);
 
 #[pymethods]
 impl QuantizationConfig {
@@ -43,8 +44,8 @@ impl QuantizationConfig {
 
 /// Read the quantization configuration from the files of a folder.
 #[pyfunction]
-pub(crate) fn read_quantization_config(py: Python<'_>, folder: PathBuf) -> Outcome<QuantizationConfig> {
-    Ok(QuantizationConfig(detached(py, || Declared::read(&folder))?))
+pub(crate) fn read_quantization_config(py: Python<'_>, folder: PathBuf) -> BindingResult<QuantizationConfig> {
+    Ok(QuantizationConfig(detached(py, || DeclaredQuantization::read(&folder))?))
 }
 
 /// How one weight is quantized, and how its values are computed from its parts.
@@ -95,24 +96,29 @@ pub(crate) struct QuantizedRecord {
 
 /// How a weight is decoded: its tensors, and how they are combined.
 struct Decoding {
-    shared: Arc<Shared>,
-    layout: Layout,
-    parts: Vec<(Part, usize)>,
+    shared: Arc<OpenedCheckpoint>,
+    layout: WeightLayout,
+    parts: Vec<(TensorRole, usize)>,
 }
 
 #[pymethods]
 impl QuantizedRecord {
     /// Decode the weight to a dtype, into `out`, which has the decoded shape, if it is not None.
     #[pyo3(signature = (dtype, out=None))]
-    fn decode(&self, py: Python<'_>, dtype: &Bound<'_, PyAny>, out: Option<&Bound<'_, PyAny>>) -> Outcome<Buffer> {
+    fn decode(
+        &self,
+        py: Python<'_>,
+        dtype: &Bound<'_, PyAny>,
+        out: Option<&Bound<'_, PyAny>>,
+    ) -> BindingResult<PyTensor> {
         let dtype = dtype_from_python(dtype)?;
         let mut out = out.map(|out| writable(out, Access::Write)).transpose()?.map(|(_, out)| out);
         let Some(Decoding { shared, layout, parts }) = &self.decoding else {
             return Err(PyIndexError::new_err("the scheme of the weight cannot be decoded").into());
         };
         let checkpoint = shared.checkpoint()?;
-        let decoder = Decoder::new(layout.clone(), parts.iter().copied(), dtype);
-        Ok(Buffer::new(detached(py, || decoder.all(&checkpoint, out.as_mut(), &interrupt))?))
+        let decoder = WeightDecoder::new(layout.clone(), parts.iter().copied(), dtype);
+        Ok(PyTensor::new(detached(py, || decoder.all(&checkpoint, out.as_mut(), &interrupt))?))
     }
 }
 
@@ -138,7 +144,8 @@ impl QuantizedListing {
             let (table, numbers) = (catalog.table(), catalog.walk(node.get().name()));
             let layers = quantized::layers(table, numbers.iter().map(|number| *number as usize));
             let none = |_, _| None;
-            let is_quantized = |layer: &&Layer<'_>| Group::new(table, layer, (declared, None), &none).is_quantized();
+            let is_quantized =
+                |layer: &&QuantizedLayer<'_>| QuantizedGroup::new(table, layer, (declared, None), &none).is_quantized();
             let names: Vec<&str> = layers.list.iter().filter(is_quantized).map(|layer| layer.name).collect();
             let schemes = match declared {
                 Some(declared) => declared.schemes(&names).into_iter().map(Option::<&Scheme>::cloned).collect(),
@@ -153,12 +160,12 @@ impl QuantizedListing {
     }
 
     /// The weight of this number.
-    fn record(&self, py: Python<'_>, number: usize) -> Outcome<QuantizedRecord> {
+    fn record(&self, py: Python<'_>, number: usize) -> BindingResult<QuantizedRecord> {
         let catalog = self.node.get().catalog();
         let (Some(name), Some(scheme)) = (self.names.get(number), self.schemes.get(number)) else {
             return Err(PyIndexError::new_err(format!("the listing has {} weights", self.names.len())).into());
         };
-        let layer = Layer::named(name, true, |name| catalog.find(name));
+        let layer = QuantizedLayer::named(name, true, |name| catalog.find(name));
         let entry = self.entries.get(number).and_then(Option::as_deref);
         record(py, self.node.get(), &layer, (self.config.get().0.as_ref(), scheme.as_ref()), entry)
     }
@@ -171,15 +178,15 @@ pub(crate) fn quantized_record(
     node: &Bound<'_, WeightsNode>,
     name: &str,
     config: &Bound<'_, QuantizationConfig>,
-) -> Outcome<Option<QuantizedRecord>> {
+) -> BindingResult<Option<QuantizedRecord>> {
     let (node, declared) = (node.get(), config.get().0.as_ref());
     let catalog = node.catalog();
     // `MODULE.weight` with `MODULE.weight_scale_inv` is not a tensor of experts with `…_scale_inv`.
     let of_part = quantized::part_of(name).map(|(layer, _)| layer);
     for base in [Some(name.strip_suffix(".weight").unwrap_or(name)), Some(name), of_part].into_iter().flatten() {
         let full = if base.is_empty() { node.name().to_owned() } else { join(node.name(), base) };
-        let layer = Layer::named(&full, !base.is_empty(), |name| catalog.find(name));
-        if Group::new(catalog.table(), &layer, (declared, None), &|_, _| None).is_quantized() {
+        let layer = QuantizedLayer::named(&full, !base.is_empty(), |name| catalog.find(name));
+        if QuantizedGroup::new(catalog.table(), &layer, (declared, None), &|_, _| None).is_quantized() {
             let scheme = declared.and_then(|declared| declared.schemes(&[&full]).first().copied().flatten());
             let weight = format!("{full}.weight");
             let entry = catalog.metadata().find_map(|(name, entry)| (name == weight).then_some(entry));
@@ -193,10 +200,10 @@ pub(crate) fn quantized_record(
 fn record(
     py: Python<'_>,
     node: &WeightsNode,
-    layer: &Layer<'_>,
-    said: (Option<&Declared>, Option<&Scheme>),
+    layer: &QuantizedLayer<'_>,
+    spec: (Option<&DeclaredQuantization>, Option<&Scheme>),
     entry: Option<&str>,
-) -> Outcome<QuantizedRecord> {
+) -> BindingResult<QuantizedRecord> {
     let table = node.catalog().table();
     let failure = RefCell::new(None);
     let values = |number: usize, most: u64| match bytes(py, node, number, most) {
@@ -206,7 +213,7 @@ fn record(
             None
         }
     };
-    let group = Group::new(table, layer, said, &values).with_entry(entry);
+    let group = QuantizedGroup::new(table, layer, spec, &values).with_entry(entry);
     let decided = group.decide();
     if let Some(error) = failure.take() {
         return Err(error);
@@ -230,8 +237,8 @@ fn record(
     });
     let (scheme, layout, refusal) = match decided {
         Ok(layout) => (layout.scheme.to_owned(), Some(Py::new(py, layout_to_python(py, &layout)?)?), None),
-        Err(Stop::Fault(fault)) => return Err(raised(node, layer, fault)),
-        Err(Stop::Refused { scheme, tensor, cause }) => {
+        Err(NoLayout::Fault(fault)) => return Err(raised(node, layer, fault)),
+        Err(NoLayout::Refused { scheme, tensor, cause }) => {
             let error = refused(py, node, layer, (tensor, &cause))?;
             (scheme.into_owned(), None, Some(error.into_py_any(py)?))
         }
@@ -257,8 +264,8 @@ pub(crate) struct QuantizedNames {
 #[pyfunction]
 pub(crate) fn may_be_quantized(node: &Bound<'_, WeightsNode>) -> bool {
     let node = node.get();
-    Listing::is_possible(node.catalog())
-        || node.shared().of_files().is_some_and(|catalog| Listing::is_possible(&catalog))
+    QuantizedWeights::is_possible(node.catalog())
+        || node.shared().of_files().is_some_and(|catalog| QuantizedWeights::is_possible(&catalog))
 }
 
 /// The quantized weights of a whole tree; nothing is read.
@@ -272,12 +279,12 @@ pub(crate) fn quantized_names(
     let of_files = node.get().shared().of_files();
     let (listing, of_files) = detached(py, || {
         (
-            Listing::new(catalog, declared),
-            of_files.is_some_and(|catalog| !Listing::new(&catalog, declared).found.is_empty()),
+            QuantizedWeights::new(catalog, declared),
+            of_files.is_some_and(|catalog| !QuantizedWeights::new(&catalog, declared).found.is_empty()),
         )
     });
     let name = |number: usize| catalog.table().name(number).to_owned();
-    let names = |found: &quantized::Found| {
+    let names = |found: &quantized::QuantizedWeight| {
         let parts = found.parts.iter().map(|(_, number)| name(*number)).collect();
         (found.weight.clone(), name(found.packed), parts)
     };
@@ -298,24 +305,24 @@ pub(crate) fn decode_weights<'py>(
     config: &Bound<'py, QuantizationConfig>,
     dtypes: HashMap<String, Bound<'py, PyAny>>,
     cure: &str,
-) -> Outcome<Bound<'py, WeightsNode>> {
+) -> BindingResult<Bound<'py, WeightsNode>> {
     let (py, own) = (node.py(), node.get());
     let (checkpoint, declared) = (own.shared().checkpoint()?, config.get().0.as_ref());
     let dtypes = dtypes.iter().map(|(name, dtype)| Ok((name.as_str(), dtype_from_python(dtype)?)));
-    let dtypes = dtypes.collect::<Outcome<HashMap<&str, DType>>>()?;
+    let dtypes = dtypes.collect::<BindingResult<HashMap<&str, DType>>>()?;
     let decoded = detached(py, || {
-        let listing = Listing::new(checkpoint.catalog(), declared);
+        let listing = QuantizedWeights::new(checkpoint.catalog(), declared);
         let names = listing.found.iter().enumerate();
         let chosen = names.filter_map(|(at, found)| Some((at, *dtypes.get(found.weight.as_str())?)));
         listing.decoded(&checkpoint, declared, chosen, cure)
     });
     let decoded = decoded.map_err(of_option)?;
-    let shared = Shared::over(py, Arc::new(decoded), own.shared().arguments().clone());
+    let shared = OpenedCheckpoint::over(py, Arc::new(decoded), own.shared().arguments().clone());
     Ok(WeightsNode::at(Arc::new(shared), own.name().to_owned()).into_python(py)?)
 }
 
 /// The elements of a tensor, if they have at most `most` bytes.
-fn bytes(py: Python<'_>, node: &WeightsNode, number: usize, most: u64) -> Outcome<Option<Vec<u8>>> {
+fn bytes(py: Python<'_>, node: &WeightsNode, number: usize, most: u64) -> BindingResult<Option<Vec<u8>>> {
     if node.catalog().table().get(number).bytes() > most {
         return Ok(None);
     }
@@ -324,7 +331,7 @@ fn bytes(py: Python<'_>, node: &WeightsNode, number: usize, most: u64) -> Outcom
     Ok(copy.bytes().map(<[u8]>::to_vec))
 }
 
-fn raised(node: &WeightsNode, layer: &Layer<'_>, fault: Fault) -> Failure {
+fn raised(node: &WeightsNode, layer: &QuantizedLayer<'_>, fault: PartFault) -> BindingFailure {
     let catalog = node.catalog();
     let info = fault.tensor.map(|number| catalog.table().get(number));
     let mut found = Diagnostic::new(fault.rule, fault.cause).help(fault.help.unwrap_or(DAMAGED));
@@ -335,10 +342,15 @@ fn raised(node: &WeightsNode, layer: &Layer<'_>, fault: Fault) -> Failure {
 }
 
 /// The error for a request that needs more than the parts of a scheme that cannot be decoded.
-fn refused(py: Python<'_>, node: &WeightsNode, layer: &Layer<'_>, (tensor, cause): (usize, &str)) -> PyResult<PyErr> {
+fn refused(
+    py: Python<'_>,
+    node: &WeightsNode,
+    layer: &QuantizedLayer<'_>,
+    (tensor, cause): (usize, &str),
+) -> PyResult<PyErr> {
     let (file, catalog) = (node.catalog().table().get(tensor).file as usize, node.catalog());
     let path = catalog.files().get(file).map_or("".as_ref(), |file| file.path.as_path());
-    let message = format!("{}: '{}': {cause}; {BY_OTHERS}", text::path(path), text::shown(layer.name));
+    let message = format!("{}: '{}': {cause}; {BY_OTHERS}", text::path(path), text::escape(layer.name));
     let error = classes::UnsupportedError::new_err(message);
     let value = error.value(py);
     value.setattr("path", path.as_os_str())?;
@@ -347,7 +359,7 @@ fn refused(py: Python<'_>, node: &WeightsNode, layer: &Layer<'_>, (tensor, cause
     Ok(error)
 }
 
-fn layout_to_python(py: Python<'_>, layout: &Layout) -> PyResult<QuantizedLayout> {
+fn layout_to_python(py: Python<'_>, layout: &WeightLayout) -> PyResult<QuantizedLayout> {
     let tuple = |sizes: &[u64]| PyTuple::new(py, sizes).map(Bound::unbind);
     Ok(QuantizedLayout {
         scheme: layout.scheme,

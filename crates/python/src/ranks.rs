@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use max_weights::buffer::Buffer as Tensor;
 use max_weights::dtype::DType;
 use max_weights::error::Error;
-use max_weights::load::ranks::{Member, Mesh, Plan, Sharing, Sizes, Split};
-use max_weights::load::{Layout, LoadOptions, TensorMemory};
-use max_weights::memory::Identity;
+use max_weights::load::ranks::{ExchangePlan, Mesh, MeshSplit, PlannedTensor, RankSizes, Sharing};
+use max_weights::load::{LoadOptions, LoadPlan, TensorMemory};
+use max_weights::memory::IdentityKind;
 use max_weights::tensor::{AxisRanges, Region};
 use max_weights::text;
 use max_weights::workers::now_and_then;
@@ -17,10 +17,10 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use crate::ending::detached;
-use crate::error::{Outcome, interrupt};
+use crate::error::{BindingResult, interrupt};
 use crate::load::PythonCut;
 use crate::node::WeightsNode;
-use crate::tensor::Buffer;
+use crate::tensor::PyTensor;
 
 /// The sharding: None for replicated, the number of a mesh, or one region per rank.
 #[derive(FromPyObject)]
@@ -48,7 +48,7 @@ type PythonPart = (u64, Vec<Vec<(u64, u64)>>);
 ///     round_bytes: How much a rank reads for one exchange; None for the best size.
 #[pyclass(frozen, module = "max_weights._core")]
 pub(crate) struct RankPlan {
-    plan: Plan,
+    plan: ExchangePlan,
     names: Vec<String>,
     numbers: Vec<usize>,
     /// Nothing more is read.
@@ -69,7 +69,7 @@ impl RankPlan {
         nodes: Vec<u32>,
         unit_bytes: Option<u64>,
         round_bytes: Option<u64>,
-    ) -> Outcome<Self> {
+    ) -> BindingResult<Self> {
         let (py, node) = (node.py(), node.get());
         let numbers = names.iter().map(|name| node.catalog().require(name)).collect::<Result<Vec<usize>, Error>>()?;
         let (checkpoint, catalog) = (node.shared().checkpoint()?, node.catalog());
@@ -84,10 +84,10 @@ impl RankPlan {
                     Some(PythonSharing::Mesh(mesh)) => Sharing::Mesh(mesh),
                     Some(PythonSharing::Parts(parts)) => Sharing::Parts(parts.into_iter().map(region).collect()),
                 };
-                Member::of(catalog, number, sharing)
+                PlannedTensor::of(catalog, number, sharing)
             });
-            let members = members.collect::<Result<Vec<Member>, Error>>()?;
-            Plan::new(members, meshes, part_of, nodes, Sizes { unit: unit_bytes, round: round_bytes })
+            let members = members.collect::<Result<Vec<PlannedTensor>, Error>>()?;
+            ExchangePlan::new(members, meshes, part_of, nodes, RankSizes { unit: unit_bytes, round: round_bytes })
         })?;
         Ok(Self { plan, names, numbers, ended: AtomicBool::new(false) })
     }
@@ -110,9 +110,9 @@ impl RankPlan {
 
     /// The local shard of a rank for each tensor: its bytes, and the ranges of every axis that are joined along it;
     /// None if the rank has none of it.
-    fn parts(&self, py: Python<'_>, rank: u32) -> Outcome<Vec<Option<PythonPart>>> {
+    fn parts(&self, py: Python<'_>, rank: u32) -> BindingResult<Vec<Option<PythonPart>>> {
         let named = |at: usize, error: Error| match error {
-            Error::Argument(cause) => Error::Argument(format!("'{}': {cause}", text::shown(&self.names[at]))),
+            Error::Argument(cause) => Error::Argument(format!("'{}': {cause}", text::escape(&self.names[at]))),
             other => other,
         };
         let part = |at: usize| self.plan.part_of_rank(at, rank).map_err(|error| named(at, error));
@@ -126,7 +126,7 @@ impl RankPlan {
     /// The actions of a rank in a round, as one array of records of ten little-endian 64-bit integers. They are action, rank, unit, tensor, offset
     /// and stride of the rows in the source, offset and stride in the destination, the number of rows, and the bytes of each. The actions are to
     /// read a unit, send, receive and keep rows, broadcast a unit, and take rows of that.
-    fn round<'py>(&self, py: Python<'py>, number: usize, rank: u32) -> Outcome<Bound<'py, PyBytes>> {
+    fn round<'py>(&self, py: Python<'py>, number: usize, rank: u32) -> BindingResult<Bound<'py, PyBytes>> {
         let packed = detached(py, || Ok::<_, Error>(self.plan.round(number, rank)?.packed()))?;
         Ok(PyBytes::new(py, &packed))
     }
@@ -144,19 +144,19 @@ impl RankPlan {
         #[pyo3(from_py_with = crate::numbers::threads)] threads: Option<NonZero<usize>>,
         drop_cache: bool,
         max_memory: Option<u64>,
-    ) -> Outcome<Vec<Vec<Buffer>>> {
+    ) -> BindingResult<Vec<Vec<PyTensor>>> {
         let (backend, _) = crate::open::load_backend(backend)?;
         let (py, node) = (node.py(), node.get());
         let checkpoint = node.shared().checkpoint()?;
         let options = LoadOptions { backend, threads, drop_cache, per_tensor: true, ..LoadOptions::default() };
-        let go_on = || if self.ended.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { interrupt() };
+        let cancel = || if self.ended.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { interrupt() };
         let units = detached(py, || {
             let reads = self.plan.round(number, rank)?.reads;
             let extents: Vec<_> = reads.iter().flat_map(|(_, _, extents)| extents.iter().cloned()).collect();
             let recipes = self.plan.recipes(&checkpoint, &self.numbers, &extents)?;
-            let mut layout = Layout::new(&checkpoint, recipes, TensorMemory::Own, &[], &options)?;
+            let mut layout = LoadPlan::new(&checkpoint, recipes, TensorMemory::Own, &[], &options)?;
             max_memory.map(|most| layout.keep_threads_to(most)).transpose()?;
-            let (read, _) = layout.run(&checkpoint, Vec::new(), &AtomicU64::new(0), &now_and_then(&go_on))?;
+            let (read, _) = layout.run(&checkpoint, Vec::new(), &AtomicU64::new(0), &now_and_then(&cancel))?;
             let mut read = read.into_iter();
             let mut units: Vec<Vec<Tensor>> = Vec::with_capacity(reads.len());
             for (_, _, extents) in &reads {
@@ -165,7 +165,7 @@ impl RankPlan {
             }
             Ok::<_, Error>(units)
         })?;
-        Ok(units.into_iter().map(|unit| unit.into_iter().map(Buffer::new).collect()).collect())
+        Ok(units.into_iter().map(|unit| unit.into_iter().map(PyTensor::new).collect()).collect())
     }
 
     /// Cancels reads on other threads, which do not see Ctrl-C.
@@ -175,7 +175,7 @@ impl RankPlan {
 
     /// The cost: bytes that each rank reads, requests, bytes that ranks receive, the most that a node receives from
     /// others, and rounds.
-    fn costs(&self, py: Python<'_>) -> Outcome<(Vec<u64>, u64, u64, u64, usize)> {
+    fn costs(&self, py: Python<'_>) -> BindingResult<(Vec<u64>, u64, u64, u64, usize)> {
         let costs = detached(py, || Ok::<_, Error>(self.plan.costs()))?;
         Ok((costs.read, costs.requests, costs.exchanged, costs.fabric, costs.rounds))
     }
@@ -185,9 +185,9 @@ impl RankPlan {
 pub(crate) fn meshes(meshes: Vec<PythonMesh>, world: u32) -> impl Iterator<Item = Result<Mesh, Error>> {
     meshes.into_iter().map(move |(ranks, dims, splits)| {
         let splits = splits.into_iter().map(|split| match split {
-            (None, _) => Split::Replicate,
-            (Some(axis), 0) => Split::Shard { axis },
-            (Some(axis), factor) => Split::Strided { axis, factor },
+            (None, _) => MeshSplit::Replicate,
+            (Some(axis), 0) => MeshSplit::Shard { axis },
+            (Some(axis), factor) => MeshSplit::Strided { axis, factor },
         });
         Mesh::new(world, ranks, dims, splits.collect())
     })
@@ -200,7 +200,7 @@ pub(crate) fn ranges_in_mesh(
     splits: Vec<(Option<usize>, u64)>,
     place: u32,
     shape: Vec<u64>,
-) -> Outcome<Vec<Vec<(u64, u64)>>> {
+) -> BindingResult<Vec<Vec<(u64, u64)>>> {
     let world = sizes.iter().fold(1, |product: u32, size| product.saturating_mul(*size));
     let ranges = meshes(vec![((0..world).collect(), sizes, splits)], world).try_fold(Vec::new(), |_, mesh| {
         let mesh = mesh?;
@@ -226,10 +226,10 @@ fn bytes_of(tensor: &Tensor, len: u64) -> Result<Tensor, Error> {
 /// The identity of the files of a tree: the length of each, whether it is an object of a store, and a mark that changes
 /// with its content.
 #[pyfunction]
-pub(crate) fn file_identities(node: &Bound<'_, WeightsNode>) -> Outcome<Vec<(u64, bool, i128)>> {
+pub(crate) fn file_identities(node: &Bound<'_, WeightsNode>) -> BindingResult<Vec<(u64, bool, i128)>> {
     let checkpoint = node.get().shared().checkpoint()?;
-    let identity = |one: max_weights::memory::Fingerprint| {
-        (one.len, matches!(one.identity, Identity::Object(_)), one.identity.mark())
+    let identity = |one: max_weights::memory::FileIdentity| {
+        (one.len, matches!(one.identity, IdentityKind::Object(_)), one.identity.mark())
     };
     Ok(checkpoint.fingerprints().map(identity).collect())
 }

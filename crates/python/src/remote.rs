@@ -6,23 +6,23 @@ use std::hash::{Hash, Hasher};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use max_weights::memory::{Fingerprint, Identity, Origin};
-use max_weights::source::store::Store;
-use max_weights::source::{Filesystem, Part, ReadCost, Source};
+use max_weights::memory::{FileIdentity, IdentityKind, Origin};
+use max_weights::source::store::ObjectStore;
+use max_weights::source::{Filesystem, ReadCost, ReadRange, Source};
 use max_weights::workers::Interrupt;
 use max_weights::{Error, Result};
 use pyo3::buffer::PyBuffer;
 use pyo3::prelude::*;
 
 use crate::ending::reattached;
-use crate::error::Outcome;
+use crate::error::BindingResult;
 
 /// The assumed cost of a call of the user's function, which may use a server: a gap of 256 KB.
 const COST: ReadCost = ReadCost { latency: 2_500_000, rate: 104_857_600 };
 
 /// The store for one user's options. It is not pickled: another process finds its own credentials.
 #[derive(Clone)]
-pub(crate) struct StoreHandle(pub(crate) Arc<dyn Store>);
+pub(crate) struct StoreHandle(pub(crate) Arc<dyn ObjectStore>);
 
 impl<'py> FromPyObject<'_, 'py> for StoreHandle {
     type Error = PyErr;
@@ -59,7 +59,7 @@ impl Hash for StoreHandle {
 /// The store with the options of a `max_weights.remote.Remote`.
 #[pyclass(frozen, module = "max_weights._core")]
 pub(crate) struct RemoteStore {
-    store: Arc<dyn Store>,
+    store: Arc<dyn ObjectStore>,
 }
 
 #[pymethods]
@@ -80,10 +80,10 @@ impl RemoteStore {
         timeout: Option<f64>,
         cache: Option<PathBuf>,
         cache_bytes: u64,
-    ) -> Outcome<Self> {
+    ) -> BindingResult<Self> {
         #[cfg(feature = "remote")]
         {
-            use max_weights_remote::{CacheOptions, Credentials, Options, Remote, Secret};
+            use max_weights_remote::{CacheOptions, Credentials, Remote, RemoteOptions, Secret};
             use std::time::Duration;
 
             let seconds = |value: f64, name: &str| {
@@ -92,7 +92,7 @@ impl RemoteStore {
                     .filter(|time| !time.is_zero())
                     .ok_or_else(|| Error::Argument(format!("{name} must be a number of seconds above 0, not {value}")))
             };
-            let mut options = Options::default();
+            let mut options = RemoteOptions::default();
             options.endpoint = endpoint;
             options.region = region;
             options.allow_http = allow_http;
@@ -158,7 +158,7 @@ impl RemoteStore {
 /// Installs the default store.
 #[cfg(feature = "remote")]
 pub(crate) fn install() {
-    let mut options = max_weights_remote::Options::default();
+    let mut options = max_weights_remote::RemoteOptions::default();
     options.warn = Some(Arc::new(warn));
     max_weights_remote::Remote::new(options).install();
 }
@@ -190,7 +190,7 @@ impl RangeSource {
         // The caller hashes longer ones.
         let len = identity.len().min(tag.len());
         tag[..len].copy_from_slice(&identity[..len]);
-        let fingerprint = Fingerprint { len: size, identity: Identity::Object(tag) };
+        let fingerprint = FileIdentity { len: size, identity: IdentityKind::Object(tag) };
         let origin = Arc::new(Origin { absolute: name.clone(), path: name, fingerprint });
         Self { source: Arc::new(Ranges { origin, read_ranges }) }
     }
@@ -219,7 +219,7 @@ impl fmt::Debug for Ranges {
 
 impl Ranges {
     /// Calls the function for all parts, and copies the results.
-    fn fill(&self, py: Python<'_>, parts: &mut [Part<'_>]) -> PyResult<()> {
+    fn fill(&self, py: Python<'_>, parts: &mut [ReadRange<'_>]) -> PyResult<()> {
         let ranges: Vec<(u64, u64)> =
             parts.iter().map(|part| (part.offset, part.offset + part.bytes.len() as u64)).collect();
         let given = self.read_ranges.call1(py, (ranges,))?;
@@ -246,7 +246,7 @@ impl Source for Ranges {
         &self.origin
     }
 
-    fn read(&self, parts: &mut [Part<'_>], interrupt: Interrupt<'_>) -> Result<()> {
+    fn read(&self, parts: &mut [ReadRange<'_>], interrupt: Interrupt<'_>) -> Result<()> {
         interrupt()?;
         let failed = |cause: String| Error::io(&self.origin.path, "read ranges of it", std::io::Error::other(cause));
         match reattached(|py| self.fill(py, parts).map_err(|error| error.to_string())) {

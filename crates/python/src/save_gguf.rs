@@ -5,16 +5,16 @@ use std::path::PathBuf;
 use max_weights::format::gguf::ValueType;
 use max_weights::quant::Encoding;
 use max_weights::text;
-use max_weights::write::{self, Declared, Item, MetadataValue, Output, Stored};
+use max_weights::write::{self, ConvertItem, DeclaredTensor, MetadataValue, SaveTarget, StoredElements};
 use max_weights::{DType, Error};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-use crate::error::Outcome;
+use crate::error::BindingResult;
 use crate::node::WeightsNode;
 use crate::remote::StoreHandle;
 use crate::save::{destination, saved, unwritable};
-use crate::tensor::Buffer;
+use crate::tensor::PyTensor;
 
 /// A key, the name of the type (`arr:TYPE` for an array), and the value.
 pub(crate) type PythonPair<'py> = (String, String, Bound<'py, PyAny>);
@@ -33,7 +33,7 @@ pub(crate) type PythonPair<'py> = (String, String, Bound<'py, PyAny>);
 pub(crate) fn save_gguf_tensors(
     py: Python<'_>,
     path: PathBuf,
-    tensors: Vec<(String, Bound<'_, Buffer>, Option<String>)>,
+    tensors: Vec<(String, Bound<'_, PyTensor>, Option<String>)>,
     metadata: Vec<PythonPair<'_>>,
     sync: bool,
     verify: bool,
@@ -42,7 +42,7 @@ pub(crate) fn save_gguf_tensors(
     progress: Option<Py<PyAny>>,
     store: Option<StoreHandle>,
     if_exists: &str,
-) -> Outcome<Vec<PathBuf>> {
+) -> BindingResult<Vec<PathBuf>> {
     let metadata = values(metadata)?;
     let quantize = quantize.map(encoding).transpose()?;
     let mut declared = Vec::with_capacity(tensors.len());
@@ -54,7 +54,7 @@ pub(crate) fn save_gguf_tensors(
                 if let (DType::UInt8, Some(row)) = (tensor.dtype(), shape.last_mut()) {
                     let per_block = encoding.bytes_per_block() as u64;
                     if !row.is_multiple_of(per_block) {
-                        let name = text::shown(name);
+                        let name = text::escape(name);
                         return Err(Error::Argument(format!(
                             "tensor '{name}': uint8 is taken for packed blocks, but rows of {row} bytes are not whole blocks of {encoding}, which have {per_block} each; give floats to have them packed"
                         ))
@@ -62,18 +62,18 @@ pub(crate) fn save_gguf_tensors(
                     }
                     *row = *row / per_block * encoding.elements_per_block() as u64;
                 }
-                Stored::Packed(encoding)
+                StoredElements::Packed(encoding)
             }
-            None => become_of(name, &shape, Stored::Plain(tensor.dtype()), quantize),
+            None => become_of(name, &shape, StoredElements::Plain(tensor.dtype()), quantize),
         };
-        declared.push((Declared { name: name.clone(), stored, shape }, tensor));
+        declared.push((DeclaredTensor { name: name.clone(), stored, shape }, tensor));
     }
     if let Some(encoding) = quantize {
         write::check_quantized(declared.iter().map(|(declared, _)| declared.stored), encoding)?;
     }
     let bytes = declared.iter().map(|(declared, _)| declared.bytes()).sum::<Result<u64, Error>>()?;
-    let output = Output::Gguf { path, metadata, most: max_shard_size, sync }.at(destination(store, if_exists)?)?;
-    saved(py, progress.as_ref(), bytes, |done, go_on| write::save(&declared, &output, verify, done, go_on))
+    let output = SaveTarget::Gguf { path, metadata, most: max_shard_size, sync }.at(destination(store, if_exists)?)?;
+    saved(py, progress.as_ref(), bytes, |done, cancel| write::save(&declared, &output, verify, done, cancel))
 }
 
 /// Like `save_gguf_tensors`, for the weights of these full names, with an encoding for each (None: unchanged, or `quantize`). They are read,
@@ -95,33 +95,40 @@ pub(crate) fn save_gguf_weights(
     progress: Option<Py<PyAny>>,
     store: Option<StoreHandle>,
     if_exists: &str,
-) -> Outcome<Vec<PathBuf>> {
+) -> BindingResult<Vec<PathBuf>> {
     let (py, node) = (node.py(), node.get());
     let checkpoint = node.shared().checkpoint()?;
     let quantize = quantize.map(encoding).transpose()?;
-    let asked = node.asked(&names, &[], None, None)?;
+    let requested = node.requested(&names, &[], None, None)?;
     let mut items = Vec::with_capacity(names.len());
-    for (((number, name), packed), region) in asked.numbers.iter().zip(names).zip(encodings).zip(asked.regions) {
+    for (((number, name), packed), region) in requested.numbers.iter().zip(names).zip(encodings).zip(requested.regions)
+    {
         let info = node.catalog().table().get(*number);
-        let Some(found) = Stored::of(info.element) else {
+        let Some(found) = StoredElements::of(info.element) else {
             return Err(unwritable(node.catalog(), &info).into());
         };
         let stored = match packed {
-            Some(packed) => Stored::Packed(encoding(&packed)?),
+            Some(packed) => StoredElements::Packed(encoding(&packed)?),
             None => become_of(&name, info.shape, found, quantize),
         };
-        items.push(Item { number: *number, region, tensor: Declared { name, stored, shape: info.shape.to_vec() } });
+        items.push(ConvertItem {
+            number: *number,
+            region,
+            tensor: DeclaredTensor { name, stored, shape: info.shape.to_vec() },
+        });
     }
     if let Some(encoding) = quantize {
         write::check_quantized(items.iter().map(|item| item.tensor.stored), encoding)?;
     }
-    let metadata = write::gguf_metadata(node.catalog(), quantize.map(Stored::Packed), values(metadata)?);
-    let output = Output::Gguf { path, metadata, most: max_shard_size, sync }.at(destination(store, if_exists)?)?;
+    let metadata = write::gguf_metadata(node.catalog(), quantize.map(StoredElements::Packed), values(metadata)?);
+    let output = SaveTarget::Gguf { path, metadata, most: max_shard_size, sync }.at(destination(store, if_exists)?)?;
     let bytes = items.iter().map(|item| item.tensor.bytes()).sum::<Result<u64, Error>>()?;
-    saved(py, progress.as_ref(), bytes, |done, go_on| write::convert(&checkpoint, &items, &output, verify, done, go_on))
+    saved(py, progress.as_ref(), bytes, |done, cancel| {
+        write::convert(&checkpoint, &items, &output, verify, done, cancel)
+    })
 }
 
-fn become_of(name: &str, shape: &[u64], found: Stored, quantize: Option<Encoding>) -> Stored {
+fn become_of(name: &str, shape: &[u64], found: StoredElements, quantize: Option<Encoding>) -> StoredElements {
     quantize.map_or(found, |encoding| write::quantized(name, shape, found, encoding))
 }
 
@@ -132,7 +139,7 @@ fn encoding(name: &str) -> Result<Encoding, Error> {
 fn values(pairs: Vec<PythonPair<'_>>) -> PyResult<Vec<(String, MetadataValue)>> {
     let pair = |(key, kind, value): PythonPair<'_>| {
         let made = made(&kind, &value)
-            .map_err(|error| PyValueError::new_err(format!("metadata '{}' as {kind}: {error}", text::shown(&key))));
+            .map_err(|error| PyValueError::new_err(format!("metadata '{}' as {kind}: {error}", text::escape(&key))));
         Ok((key, made?))
     };
     pairs.into_iter().map(pair).collect()

@@ -12,17 +12,19 @@ use max_weights::error::Error;
 use max_weights::load::ranks::Mesh;
 use max_weights::source::store::SentPart;
 use max_weights::workers::now_and_then;
-use max_weights::write::{Begun, Declared, Folder, Options, Parts, RankWriter, Stored, Together};
+use max_weights::write::{
+    Begun, DeclaredTensor, RankParts, RankWriter, ShardedFolder, ShardedSave, StoredElements, WriteOptions,
+};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use crate::convert::dtype_from_python;
 use crate::ending::detached;
-use crate::error::{Outcome, interrupt};
+use crate::error::{BindingResult, interrupt};
 use crate::ranks::{PythonMesh, meshes};
 use crate::remote::StoreHandle;
 use crate::save::destination;
-use crate::tensor::Buffer;
+use crate::tensor::PyTensor;
 
 /// A tensor by its number, and a range of each of its axes.
 type PythonBox = (usize, Vec<(u64, u64)>);
@@ -45,7 +47,7 @@ type PythonBox = (usize, Vec<(u64, u64)>);
 ///     verify: As for `save_tensors`.
 #[pyclass(frozen, module = "max_weights._core")]
 pub(crate) struct RankSave {
-    together: Together,
+    save: ShardedSave,
     verify: bool,
     /// The files that this process has begun.
     begun: Mutex<Option<Begun>>,
@@ -74,45 +76,51 @@ impl RankSave {
         max_shard_size: u64,
         store: Option<StoreHandle>,
         verify: bool,
-    ) -> Outcome<Self> {
+    ) -> BindingResult<Self> {
         let to = destination(store, "replace")?;
         let declare = |(name, dtype, shape): (String, Bound<'_, PyAny>, Vec<u64>)| {
-            Ok(Declared { name, stored: Stored::Plain(dtype_from_python(&dtype)?), shape })
+            Ok(DeclaredTensor { name, stored: StoredElements::Plain(dtype_from_python(&dtype)?), shape })
         };
         let tensors = tensors.into_iter().map(declare).collect::<PyResult<Vec<_>>>()?;
-        let together = detached(py, || {
+        let save = detached(py, || {
             let parts = match boxes {
                 Some(boxes) => {
-                    Parts::Boxes(boxes.into_iter().map(|own| own.into_iter().map(placed).collect()).collect())
+                    RankParts::Boxes(boxes.into_iter().map(|own| own.into_iter().map(placed).collect()).collect())
                 }
-                None => Parts::Placed(sharings, self::meshes(meshes, world).collect::<Result<Vec<Mesh>, Error>>()?),
+                None => RankParts::Placed(sharings, self::meshes(meshes, world).collect::<Result<Vec<Mesh>, Error>>()?),
             };
-            let options = Options { alignment, sync };
-            let folder = Folder { path: folder, stem, most: max_shard_size, options, to };
-            Together::new(folder, tensors, &metadata, (parts, world))
+            let options = WriteOptions { alignment, sync };
+            let folder = ShardedFolder { path: folder, stem, most: max_shard_size, options, to };
+            ShardedSave::new(folder, tensors, &metadata, (parts, world))
         })?;
-        Ok(Self { together, verify, begun: Mutex::default(), share: Mutex::default() })
+        Ok(Self { save, verify, begun: Mutex::default(), share: Mutex::default() })
     }
 
     /// A hash of the layout and of the shards of all ranks.
     fn hash<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
-        PyBytes::new(py, &self.together.hash())
+        PyBytes::new(py, &self.save.hash())
     }
 
     /// Makes the unfinished files, or begins uploads; returns the names by which other ranks find them.
-    fn begin(&self, py: Python<'_>) -> Outcome<Vec<OsString>> {
-        let begun = detached(py, || self.together.begin(&interrupt))?;
+    fn begin(&self, py: Python<'_>) -> BindingResult<Vec<OsString>> {
+        let begun = detached(py, || self.save.begin(&interrupt))?;
         let names = begun.names.iter().map(|name| name.clone().into_os_string()).collect();
         *self.begun.lock().unwrap_or_else(PoisonError::into_inner) = Some(begun);
         Ok(names)
     }
 
     /// Opens the unfinished files to write these parts of a rank; returns how many bytes it writes.
-    fn open(&self, py: Python<'_>, rank: u32, unfinished: Vec<PathBuf>, parts: Vec<Bound<'_, Buffer>>) -> Outcome<u64> {
+    fn open(
+        &self,
+        py: Python<'_>,
+        rank: u32,
+        unfinished: Vec<PathBuf>,
+        parts: Vec<Bound<'_, PyTensor>>,
+    ) -> BindingResult<u64> {
         let parts: Vec<Tensor> = parts.iter().map(|part| part.get().tensor().clone()).collect();
         let share = detached(py, || {
             let mut begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner);
-            RankWriter::open(&self.together, rank, (&unfinished, begun.as_mut()), parts, self.verify, &interrupt)
+            RankWriter::open(&self.save, rank, (&unfinished, begun.as_mut()), parts, self.verify, &interrupt)
         })?;
         let bytes = share.bytes();
         *self.share.lock().unwrap_or_else(PoisonError::into_inner) = Some(share);
@@ -120,10 +128,10 @@ impl RankSave {
     }
 
     /// Writes about `most` of the remaining bytes that are not exchanged; returns how many, 0 at the end.
-    fn write(&self, py: Python<'_>, most: u64) -> Outcome<u64> {
+    fn write(&self, py: Python<'_>, most: u64) -> BindingResult<u64> {
         Ok(detached(py, || {
             let mut share = self.share.lock().unwrap_or_else(PoisonError::into_inner);
-            share.as_mut().map_or(Ok(0), |share| share.write(&self.together, most, &now_and_then(&interrupt)))
+            share.as_mut().map_or(Ok(0), |share| share.write(&self.save, most, &now_and_then(&interrupt)))
         })?)
     }
 
@@ -135,30 +143,30 @@ impl RankSave {
 
     /// The data that this rank sends in a round, ordered by rank; how many bytes go to each, and how many come from
     /// each.
-    fn message(&self, py: Python<'_>, round: usize) -> Outcome<(Buffer, Vec<u64>, Vec<u64>)> {
+    fn message(&self, py: Python<'_>, round: usize) -> BindingResult<(PyTensor, Vec<u64>, Vec<u64>)> {
         let (message, to, of) = detached(py, || {
             let share = self.share.lock().unwrap_or_else(PoisonError::into_inner);
             let share = share.as_ref().ok_or_else(not_open)?;
-            let (message, to, of) = share.message(&self.together, round, &now_and_then(&interrupt))?;
+            let (message, to, of) = share.message(&self.save, round, &now_and_then(&interrupt))?;
             let size = [to.iter().sum::<u64>() as i64];
             Ok::<_, Error>((Tensor::contiguous_at(message.freeze(), 0, DType::UInt8, &size)?, to, of))
         })?;
-        Ok((Buffer::new(message), to, of))
+        Ok((PyTensor::new(message), to, of))
     }
 
     /// Writes the data of a round, received or local; returns how many bytes.
-    fn take(&self, arrived: &Bound<'_, Buffer>, round: usize) -> Outcome<u64> {
+    fn take(&self, arrived: &Bound<'_, PyTensor>, round: usize) -> BindingResult<u64> {
         let (py, arrived) = (arrived.py(), arrived.get().tensor());
         Ok(detached(py, || {
             let share = self.share.lock().unwrap_or_else(PoisonError::into_inner);
             let share = share.as_ref().ok_or_else(not_open)?;
             let bytes = arrived.bytes().ok_or_else(|| Error::Argument("what arrived is not in memory".to_owned()))?;
-            share.take(&self.together, round, bytes, &now_and_then(&interrupt))
+            share.take(&self.save, round, bytes, &now_and_then(&interrupt))
         })?)
     }
 
     /// Waits until they are sent, or on the disk if `sync` is set.
-    fn flush(&self, py: Python<'_>) -> Outcome<()> {
+    fn flush(&self, py: Python<'_>) -> BindingResult<()> {
         Ok(detached(py, || {
             let mut share = self.share.lock().unwrap_or_else(PoisonError::into_inner);
             share.as_mut().map_or(Ok(()), |share| share.flush(&interrupt))
@@ -167,10 +175,10 @@ impl RankSave {
 
     /// Reads back and compares what this rank wrote, if `verify` is set: files on a disk before they are renamed,
     /// uploads after they are complete.
-    fn verify(&self, py: Python<'_>, is_placed: bool) -> Outcome<()> {
+    fn verify(&self, py: Python<'_>, is_placed: bool) -> BindingResult<()> {
         Ok(detached(py, || {
             let mut share = self.share.lock().unwrap_or_else(PoisonError::into_inner);
-            share.as_mut().map_or(Ok(()), |share| share.verify(&self.together, is_placed, &interrupt))
+            share.as_mut().map_or(Ok(()), |share| share.verify(&self.save, is_placed, &interrupt))
         })?)
     }
 
@@ -181,11 +189,11 @@ impl RankSave {
 
     /// Puts the files into their places; returns them, an index last. `sent` are the parts of uploads that other ranks have sent, of each file.
     #[pyo3(signature = (sent=Vec::new()))]
-    fn finish(&self, py: Python<'_>, sent: Vec<Vec<SentPart>>) -> Outcome<Vec<OsString>> {
+    fn finish(&self, py: Python<'_>, sent: Vec<Vec<SentPart>>) -> BindingResult<Vec<OsString>> {
         let begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner).take();
         let files = detached(py, || {
             let mut share = self.share.lock().unwrap_or_else(PoisonError::into_inner);
-            self.together.finish(begun.ok_or_else(not_open)?, share.as_mut(), sent, &interrupt)
+            self.save.finish(begun.ok_or_else(not_open)?, share.as_mut(), sent, &interrupt)
         })?;
         Ok(files.into_iter().map(PathBuf::into_os_string).collect())
     }
@@ -203,7 +211,7 @@ impl RankSave {
         let share = self.share.lock().unwrap_or_else(PoisonError::into_inner).take();
         detached(py, || {
             drop((begun, share));
-            self.together.remove_abandoned();
+            self.save.remove_abandoned();
         });
     }
 }

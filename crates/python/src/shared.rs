@@ -10,18 +10,18 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::ending::detached;
-use crate::error::Outcome;
-use crate::open::Arguments;
+use crate::error::BindingResult;
+use crate::open::OpenArguments;
 
 /// The state that all nodes of one opened checkpoint share.
-pub(crate) struct Shared {
+pub(crate) struct OpenedCheckpoint {
     pub(crate) catalog: Arc<Catalog>,
     /// None once closed.
     checkpoint: RwLock<Option<Arc<Checkpoint>>>,
     /// Name -> value, of the weights that were allocated.
     pub(crate) allocated: Py<PyDict>,
     /// How it was opened.
-    arguments: Arguments,
+    arguments: OpenArguments,
     refusal_logged: AtomicBool,
     /// None for the names of the file.
     renaming: Option<Arc<Renaming>>,
@@ -37,9 +37,9 @@ struct Renaming {
     rules: Option<Py<PyAny>>,
 }
 
-impl Shared {
+impl OpenedCheckpoint {
     /// A separate tree over a checkpoint that other trees may share, with the names of the file.
-    pub(crate) fn over(py: Python<'_>, checkpoint: Arc<Checkpoint>, arguments: Arguments) -> Self {
+    pub(crate) fn over(py: Python<'_>, checkpoint: Arc<Checkpoint>, arguments: OpenArguments) -> Self {
         Self {
             catalog: checkpoint.catalog().clone(),
             checkpoint: RwLock::new(Some(checkpoint)),
@@ -59,7 +59,7 @@ impl Shared {
         names: &HashMap<String, String>,
         heads: &HashMap<String, u64>,
         amounts: &HashMap<String, i32>,
-    ) -> Outcome<Self> {
+    ) -> BindingResult<Self> {
         let checkpoint = self.checkpoint()?;
         let catalog = Arc::new(checkpoint.catalog().renamed_from_gguf(names, heads, amounts)?);
         Ok(self.with(py, &checkpoint, catalog, Renaming { scheme, of: self.base(), rules: None }))
@@ -72,7 +72,7 @@ impl Shared {
         scheme: String,
         of_core: Vec<ConversionRule>,
         rules: Py<PyAny>,
-    ) -> Outcome<Self> {
+    ) -> BindingResult<Self> {
         let checkpoint = self.checkpoint()?;
         let catalog = Arc::new(detached(py, || checkpoint.catalog().converted(of_core))?);
         let renaming = Renaming { scheme, of: self.base(), rules: Some(rules) };
@@ -89,7 +89,11 @@ impl Shared {
     }
 
     /// How pickles restore a renamed tree: from the original tree, the scheme, and the rules.
-    pub(crate) fn made_of(&self, py: Python<'_>, checkpoint: &Checkpoint) -> Option<(Self, &str, Option<Py<PyAny>>)> {
+    pub(crate) fn composed_of(
+        &self,
+        py: Python<'_>,
+        checkpoint: &Checkpoint,
+    ) -> Option<(Self, &str, Option<Py<PyAny>>)> {
         let renaming = self.renaming.as_ref()?;
         let (catalog, of) = &renaming.of;
         let of_files = Arc::new(checkpoint.with_catalog(catalog.clone()));
@@ -116,7 +120,7 @@ impl Shared {
         !self.refusal_logged.swap(true, Ordering::Relaxed)
     }
 
-    pub(crate) fn arguments(&self) -> &Arguments {
+    pub(crate) fn arguments(&self) -> &OpenArguments {
         &self.arguments
     }
 

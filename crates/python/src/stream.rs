@@ -2,16 +2,16 @@
 
 use std::num::NonZero;
 
-use max_weights::load::{LoadOptions, Stream, StreamOptions};
+use max_weights::load::{LoadOptions, LoadStream, StreamOptions};
 use max_weights_check::quantized::with_parts_together;
 use pyo3::prelude::*;
 
 use crate::buffer_protocol::recycled;
 use crate::ending::detached;
-use crate::error::{Outcome, interrupt};
+use crate::error::{BindingResult, interrupt};
 use crate::load::PythonCut;
 use crate::node::WeightsNode;
-use crate::tensor::Buffer;
+use crate::tensor::PyTensor;
 
 /// An iterator of (position, tensor) with a thread for readahead. It has the tensors of these full names, each as its dtype (None: unchanged), in
 /// this order; but the parts of a quantized weight follow the packed one.
@@ -30,7 +30,7 @@ use crate::tensor::Buffer;
 ///     verify: The digest of each, which is compared with that of the stored elements before the tensor is returned.
 #[pyclass(frozen, module = "max_weights._core")]
 pub(crate) struct TensorStream {
-    stream: Stream,
+    stream: LoadStream,
     /// The positions of the names in the order of the stream.
     order: Vec<usize>,
 }
@@ -54,21 +54,21 @@ impl TensorStream {
         reuse: bool,
         device: Option<Bound<'_, PyAny>>,
         verify: Option<Vec<String>>,
-    ) -> Outcome<Self> {
+    ) -> BindingResult<Self> {
         let (py, node) = (node.py(), node.get());
         let (checkpoint, catalog) = (node.shared().checkpoint()?, node.catalog().clone());
         let (backend, cufile) = crate::open::load_backend(backend)?;
         let whole = verify.is_some();
         let load = LoadOptions { backend, threads, drop_cache, per_tensor: false, cufile, whole, max_memory: None };
         let places = device.map(|device| vec![(device, names.len())]);
-        let asked = node.asked(&names, &dtypes, cuts, places)?;
+        let request = node.requested(&names, &dtypes, cuts, places)?;
         detached(py, || {
-            let order = with_parts_together(catalog.table(), &asked.numbers);
-            let wanted = in_order(asked.recipes(&checkpoint, &catalog, whole)?, &order);
+            let order = with_parts_together(catalog.table(), &request.numbers);
+            let recipes = in_order(request.recipes(&checkpoint, &catalog, whole)?, &order);
             let digests = verify.map(|digests| in_order(digests, &order));
             let recycled = reuse.then(recycled);
             let options = StreamOptions { budget: max_memory, recycled, load, digests };
-            let stream = Stream::new(checkpoint, catalog, in_order(asked.numbers, &order), wanted, options)?;
+            let stream = LoadStream::new(checkpoint, catalog, in_order(request.numbers, &order), recipes, options)?;
             Ok(Self { stream, order })
         })
     }
@@ -82,16 +82,16 @@ impl TensorStream {
     /// How files are read, and why, in words.
     #[getter]
     fn choice(&self) -> String {
-        self.stream.choice().to_string()
+        self.stream.strategy().to_string()
     }
 
     fn __iter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
         slf
     }
 
-    fn __next__(&self, py: Python<'_>) -> Outcome<Option<(usize, Buffer)>> {
+    fn __next__(&self, py: Python<'_>) -> BindingResult<Option<(usize, PyTensor)>> {
         let next = detached(py, || self.stream.next(&interrupt))?;
-        Ok(next.map(|(number, tensor)| (self.order[number], Buffer::new(tensor))))
+        Ok(next.map(|(number, tensor)| (self.order[number], PyTensor::new(tensor))))
     }
 
     /// Ends the stream. Tensors that were returned stay valid, unless their memory is reused.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use max_weights::buffer::{Buffer as Tensor, Index};
+use max_weights::buffer::{Buffer as Tensor, IndexPart};
 use max_weights::checkpoint::Checkpoint;
 use max_weights::error::{Diagnostic, Error};
 use max_weights::rules;
@@ -15,24 +15,24 @@ use pyo3::types::{IntoPyDict, PyDict, PyList, PyTuple};
 use crate::convert::{dtype_to_python, encoding_to_python};
 use crate::dlpack;
 use crate::ending::detached;
-use crate::error::{Outcome, of_option, to_python};
+use crate::error::{BindingResult, of_option, to_python};
 use crate::node::WeightsNode;
 use crate::open::log_warning;
 use crate::package;
-use crate::tensor::Buffer;
+use crate::tensor::PyTensor;
 
 /// Tensors between two checks for Ctrl-C in a loop over all of them.
 const SIGNAL_INTERVAL: usize = 1024;
 
 impl WeightsNode {
     /// The weight of this name.
-    pub(crate) fn take<'py>(&self, py: Python<'py>) -> Outcome<Bound<'py, PyAny>> {
+    pub(crate) fn take<'py>(&self, py: Python<'py>) -> BindingResult<Bound<'py, PyAny>> {
         let buffer = self.whole(py)?;
         self.weight_data(py, self.name(), self.number()?, buffer)
     }
 
     /// The weight's tensor; of packed blocks, their bytes.
-    pub(crate) fn whole(&self, py: Python<'_>) -> Outcome<Buffer> {
+    pub(crate) fn whole(&self, py: Python<'_>) -> BindingResult<PyTensor> {
         let checkpoint = self.shared().checkpoint()?;
         let number = self.number()?;
         let tensor = match checkpoint.view(number)? {
@@ -46,10 +46,10 @@ impl WeightsNode {
     ///
     /// # Errors
     /// The weight is packed in blocks, whose bytes have another accessor.
-    pub(crate) fn values(&self, py: Python<'_>) -> Outcome<Buffer> {
+    pub(crate) fn values(&self, py: Python<'_>) -> BindingResult<PyTensor> {
         let number = self.number()?;
         if let Element::Packed(encoding) = self.catalog().table().get(number).element {
-            let name = text::shown(self.name());
+            let name = text::escape(self.name());
             let cause = format!(
                 "'{name}' ({}) is packed in blocks: decode it with data().astype('bfloat16'), or load it with packed='decode'; \
                  data().to_buffer() has the bytes of the blocks",
@@ -61,7 +61,7 @@ impl WeightsNode {
     }
 
     /// The part of the weight's tensor that a basic index selects; the whole for an empty one.
-    pub(crate) fn part(&self, py: Python<'_>, index: &[Index]) -> Outcome<Buffer> {
+    pub(crate) fn part(&self, py: Python<'_>, index: &[IndexPart]) -> BindingResult<PyTensor> {
         let checkpoint = self.shared().checkpoint()?;
         let number = self.number()?;
         if index.is_empty() {
@@ -72,7 +72,7 @@ impl WeightsNode {
     }
 
     /// Calls `each` with every tensor at and below the node and its name, in file order.
-    fn each(&self, py: Python<'_>, mut each: impl FnMut(&str, Buffer) -> PyResult<()>) -> Outcome<()> {
+    fn each(&self, py: Python<'_>, mut each: impl FnMut(&str, PyTensor) -> PyResult<()>) -> BindingResult<()> {
         let checkpoint = self.shared().checkpoint()?;
         self.catalog().require_branch(self.name())?;
         let numbers = self.catalog().walk(self.name());
@@ -94,9 +94,9 @@ impl WeightsNode {
         checkpoint: &Checkpoint,
         number: usize,
         tensor: Tensor,
-    ) -> Outcome<Buffer> {
+    ) -> BindingResult<PyTensor> {
         self.note_refused_mapping(py, checkpoint, number, &tensor)?;
-        Ok(Buffer::new(tensor))
+        Ok(PyTensor::new(tensor))
     }
 
     /// Says once that files are read because they cannot be mapped.
@@ -122,8 +122,8 @@ impl WeightsNode {
         py: Python<'py>,
         name: &str,
         number: usize,
-        buffer: Buffer,
-    ) -> Outcome<Bound<'py, PyAny>> {
+        buffer: PyTensor,
+    ) -> BindingResult<Bound<'py, PyAny>> {
         let dtype = dtype_to_python(py, buffer.tensor().dtype())?.clone();
         let shape = shape_of(py, buffer.tensor().shape())?;
         let class = package::WEIGHT_DATA.get(py)?;
@@ -133,7 +133,7 @@ impl WeightsNode {
         }
         if matches!(info.element, Element::Torch(_) | Element::Unknown(_)) {
             let element = info.element.to_string();
-            let cause = format!("its elements are of the type '{}', which is unknown", text::shown(&element));
+            let cause = format!("its elements are of the type '{}', which is unknown", text::escape(&element));
             let fault = Diagnostic::new(rules::TENSOR_UNKNOWN_TYPE, cause).tensor(info.name).offset(info.span.start());
             let help = "its bytes can be read and copied unchanged";
             let error = fault.path(&self.catalog().files()[info.file as usize].path).help(help).unsupported();
@@ -148,13 +148,13 @@ impl WeightsNode {
 fn shape_of<'py>(py: Python<'py>, dims: &[i64]) -> PyResult<Bound<'py, PyAny>> {
     static MADE: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
     static NEW: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    const MOST: usize = 1024;
+    const MAX: usize = 1024;
     let (class, made) = (package::SHAPE.get(py)?, MADE.get_or_init(py, || PyDict::new(py).unbind()).bind(py));
     let dims = PyTuple::new(py, dims)?;
     let model = if let Some(model) = made.get_item(&dims)? {
         model
     } else {
-        if made.len() >= MOST {
+        if made.len() >= MAX {
             made.clear();
         }
         let model = class.call1((&dims,))?;
@@ -172,7 +172,7 @@ fn shape_of<'py>(py: Python<'py>, dims: &[i64]) -> PyResult<Bound<'py, PyAny>> {
 pub(crate) fn data_of_all<'py>(
     py: Python<'py>,
     nodes: Vec<Bound<'py, WeightsNode>>,
-) -> Outcome<Vec<Bound<'py, PyAny>>> {
+) -> BindingResult<Vec<Bound<'py, PyAny>>> {
     let Some(first) = nodes.first() else { return Ok(Vec::new()) };
     let first = first.get();
     if nodes.iter().any(|node| !Arc::ptr_eq(node.get().shared(), first.shared())) {
@@ -192,7 +192,7 @@ pub(crate) fn data_of_all<'py>(
 
 /// Every tensor at and below a node, in file order.
 #[pyfunction]
-pub(crate) fn buffers(node: &Bound<'_, WeightsNode>) -> Outcome<Vec<(String, Buffer)>> {
+pub(crate) fn buffers(node: &Bound<'_, WeightsNode>) -> BindingResult<Vec<(String, PyTensor)>> {
     let mut pairs = Vec::new();
     let push = |name: &str, buffer| {
         pairs.push((name.to_owned(), buffer));
@@ -207,11 +207,11 @@ pub(crate) fn buffers(node: &Bound<'_, WeightsNode>) -> Outcome<Vec<(String, Buf
 pub(crate) fn export_dlpack<'py>(
     node: &Bound<'py, WeightsNode>,
     convert: &Bound<'py, PyAny>,
-) -> Outcome<Bound<'py, PyDict>> {
+) -> BindingResult<Bound<'py, PyDict>> {
     let py = node.py();
     let tensors = PyDict::new(py);
     node.get().each(py, |name, buffer| {
-        let capsule = dlpack::export(py, buffer.tensor(), dlpack::Version::Versioned)?;
+        let capsule = dlpack::export(py, buffer.tensor(), dlpack::CapsuleVersion::Versioned)?;
         tensors.set_item(name, convert.call1((capsule,))?)
     })?;
     Ok(tensors)

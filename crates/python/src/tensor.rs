@@ -8,13 +8,13 @@ use pyo3::prelude::*;
 /// A Buffer of a mapped file is a view of private pages: writing to it changes neither the file nor another process.
 /// It reaches NumPy by `to_numpy`, `numpy.asarray` or the buffer protocol, and torch, JAX and the others by DLPack,
 /// always without a copy. `repr` is short (`Buffer([5, 10])`), `print` shows the values.
-#[pyclass(frozen, sequence, module = "max_weights._buffer", from_py_object)]
+#[pyclass(name = "Buffer", frozen, sequence, module = "max_weights._buffer", from_py_object)]
 #[derive(Clone)]
-pub(crate) struct Buffer {
+pub(crate) struct PyTensor {
     pub(crate) tensor: Tensor,
 }
 
-impl Buffer {
+impl PyTensor {
     pub(crate) fn new(tensor: Tensor) -> Self {
         Self { tensor }
     }

@@ -25,21 +25,21 @@ pub(crate) fn printable(text: &Bound<'_, PyAny>) -> PyResult<String> {
 /// A name, key or value, escaped and cut for a message.
 #[pyfunction]
 pub(crate) fn shown(text: &Bound<'_, PyAny>) -> PyResult<String> {
-    Ok(text::shown(&text_of(text)?))
+    Ok(text::escape(&text_of(text)?))
 }
 
-/// Up to three similar `names` for each of those `wanted`; for one pattern, also prefixes of names.
+/// Up to three similar `names` for each of those `requested`; for one pattern, also prefixes of names.
 #[pyfunction]
-pub(crate) fn near_names(names: Vec<Bound<'_, PyAny>>, wanted: Vec<Bound<'_, PyAny>>) -> PyResult<Vec<Vec<String>>> {
+pub(crate) fn near_names(names: Vec<Bound<'_, PyAny>>, requested: Vec<Bound<'_, PyAny>>) -> PyResult<Vec<Vec<String>>> {
     let texts = |list: Vec<Bound<'_, PyAny>>| list.iter().map(text_of).collect::<PyResult<Vec<String>>>();
-    let (names, wanted) = (texts(names)?, texts(wanted)?);
-    if let [pattern] = &*wanted
+    let (names, requested) = (texts(names)?, texts(requested)?);
+    if let [pattern] = &*requested
         && (pattern.contains(['*', '?', '[']) || pattern.ends_with('.'))
     {
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         return Ok(vec![nearest_to_pattern(&names, pattern, 3)]);
     }
-    nearest_of(&names, &wanted, 3).map_err(to_python)
+    nearest_of(&names, &requested, 3).map_err(to_python)
 }
 
 /// The new names that a table of `FROM` and `TO` has for `names`, None for one that stays.

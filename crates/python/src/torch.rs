@@ -11,12 +11,12 @@ use max_weights::buffer::Buffer as Tensor;
 use max_weights::checkpoint::Checkpoint;
 use max_weights::device::Device;
 use max_weights::error::{Diagnostic, Error};
-use max_weights::format::Kind;
+use max_weights::format::FormatKind;
 use max_weights::format::pickle::{
-    Danger, GlobalUse, Object, ObjectId, StorageId, StorageType, Strided, TensorId, TensorKind, TensorRef,
+    Danger, GlobalUse, ObjectId, PickleObject, StorageId, StorageType, Strided, TensorId, TensorKind, TensorRef,
 };
 use max_weights::format::torch::Torch;
-use max_weights::load::{Layout, LoadOptions, TensorMemory, Wanted};
+use max_weights::load::{LoadOptions, LoadPlan, TensorMemory, TensorRequest};
 use max_weights::rules;
 use max_weights::text;
 use max_weights::workers::now_and_then;
@@ -31,16 +31,16 @@ use pyo3::types::{PyBytes, PyString, PyTuple};
 
 use crate::dlpack;
 use crate::ending::detached;
-use crate::error::{Failure, Outcome, interrupt};
+use crate::error::{BindingFailure, BindingResult, interrupt};
 use crate::node::WeightsNode;
 use crate::objects::{Placeholder, array_bytes};
-use crate::open::Arguments;
+use crate::open::OpenArguments;
 use crate::place::device_from_python;
-use crate::tensor::Buffer;
-use crate::values::{Maker, Values, at_path};
+use crate::tensor::PyTensor;
+use crate::values::{Maker, PickleValues, at_path};
 
 /// The most characters of a message of torch.
-const SAID: usize = 300;
+const DECLARED: usize = 300;
 /// What a tensor of torch takes in addition to its elements.
 const TENSOR_BYTES: usize = 640;
 /// The one file of a checkpoint that is loaded as a whole.
@@ -65,10 +65,10 @@ impl TorchFile {
         self.checkpoint.catalog().files().first().map(|file| file.path.clone()).unwrap_or_default()
     }
 
-    fn refused(&self, name: &str, position: Option<u64>, runs_code: bool) -> Failure {
+    fn refused(&self, name: &str, position: Option<u64>, runs_code: bool) -> BindingFailure {
         let what =
             if runs_code { "can run code or reach files" } else { "is not one of those that tensors are made from" };
-        let cause = format!("the pickle names {}, which {what}; objects of it are not built", text::shown(name));
+        let cause = format!("the pickle names {}, which {what}; objects of it are not built", text::escape(name));
         let fault = Diagnostic { offset: position, ..Diagnostic::new(rules::TORCH_GLOBAL, cause) };
         fault.path(self.path()).unsupported().into()
     }
@@ -77,8 +77,8 @@ impl TorchFile {
 #[pymethods]
 impl TorchFile {
     #[new]
-    fn new(py: Python<'_>, path: PathBuf) -> Outcome<Self> {
-        let arguments = Arguments::new("auto", true, None);
+    fn new(py: Python<'_>, path: PathBuf) -> BindingResult<Self> {
+        let arguments = OpenArguments::new("auto", true, None);
         let options = arguments.options()?.unnamed();
         let file = Self { checkpoint: detached(py, || Checkpoint::open(&[path], &options))? };
         file.torch()?;
@@ -87,14 +87,14 @@ impl TorchFile {
 
     /// Every class and function that the pickle names, in the order of their first appearance.
     #[getter]
-    fn globals(&self) -> Outcome<Vec<String>> {
+    fn globals(&self) -> BindingResult<Vec<String>> {
         Ok(self.torch()?.pickled.globals.iter().map(GlobalUse::full_name).collect())
     }
 
     /// Whether it is a stream, several of which may follow each other in a file, and not an archive.
     #[getter]
     fn is_stream(&self) -> bool {
-        self.checkpoint.catalog().kind() == Kind::TorchLegacy
+        self.checkpoint.catalog().kind() == FormatKind::TorchLegacy
     }
 
     /// The byte at which the stream ends and something else follows; None if nothing does.
@@ -114,7 +114,7 @@ impl TorchFile {
         own: bool,
         device: Option<&Bound<'py, PyAny>>,
         placeholders: bool,
-    ) -> Outcome<Bound<'py, PyAny>> {
+    ) -> BindingResult<Bound<'py, PyAny>> {
         let device = device.map_or(Ok(Device::Cpu), device_from_python)?;
         let (py, file) = (slf.py(), slf.get());
         let torch = file.torch()?;
@@ -128,9 +128,11 @@ impl TorchFile {
         let taken =
             detached(py, || if data { take(&file.checkpoint, torch, &keys, own, device) } else { Ok(Vec::new()) })?;
         let mut build = Build { file, builder: builder.clone(), keys, storages: Vec::new(), placeholders };
-        build.storages.extend(taken.into_iter().map(|taken| taken.map_or(Stored::Nothing, Stored::Taken)));
-        build.storages.resize_with(torch.pickled.storages.len(), || Stored::Nothing);
-        let built = Values::new(py, torch).get(torch.pickled.root, &mut build);
+        build
+            .storages
+            .extend(taken.into_iter().map(|taken| taken.map_or(StorageExport::Nothing, StorageExport::Taken)));
+        build.storages.resize_with(torch.pickled.storages.len(), || StorageExport::Nothing);
+        let built = PickleValues::new(py, torch).get(torch.pickled.root, &mut build);
         built.map_err(|failure| at_path(failure, &file.path()))
     }
 }
@@ -155,39 +157,42 @@ fn take(
     device: Device,
 ) -> Result<Vec<Option<Tensor>>, Error> {
     // A storage without a dtype has that of its tensors.
-    let mut said = HashMap::new();
+    let mut declared = HashMap::new();
     for strided in torch.pickled.tensors.iter().filter_map(TensorRef::part_of_storage) {
         let storage = torch.pickled.storage(strided.storage);
         if storage.dtype == StorageType::Untyped {
-            said.entry(&*storage.key).or_insert(strided.dtype);
+            declared.entry(&*storage.key).or_insert(strided.dtype);
         }
     }
-    let mut wanted = budget::list(keys.len())?;
+    let mut requested = budget::list(keys.len())?;
     for (number, storage) in torch.pickled.storages.iter().enumerate() {
         if keys.get(&*storage.key) == Some(&(number as u32)) && storage.bytes() > 0 {
-            wanted.push((number, said.get(&*storage.key).copied().unwrap_or(storage.dtype.torch_dtype())));
+            requested.push((number, declared.get(&*storage.key).copied().unwrap_or(storage.dtype.torch_dtype())));
         }
     }
-    let placements = wanted.iter().map(|(number, dtype)| checkpoint.catalog().storage_placement(FILE, *number, *dtype));
+    let placements =
+        requested.iter().map(|(number, dtype)| checkpoint.catalog().storage_placement(FILE, *number, *dtype));
     let mut taken = budget::list(torch.pickled.storages.len())?;
     taken.resize(torch.pickled.storages.len(), None);
     let read = if own || device != Device::Cpu {
-        let whole = |placement: Result<_, Error>| Ok::<_, Error>(Wanted { device, ..Wanted::as_it_is(placement?) });
+        let whole = |placement: Result<_, Error>| {
+            Ok::<_, Error>(TensorRequest { device, ..TensorRequest::unchanged(placement?) })
+        };
         let whole = placements.map(whole).collect::<Result<_, Error>>()?;
         let options = LoadOptions { per_tensor: true, ..LoadOptions::default() };
-        let layout = Layout::new(checkpoint, whole, TensorMemory::Own, &[], &options)?;
-        layout.run(checkpoint, Vec::new(), &AtomicU64::new(0), &now_and_then(&interrupt))?.0
+        let plan = LoadPlan::new(checkpoint, whole, TensorMemory::Own, &[], &options)?;
+        plan.run(checkpoint, Vec::new(), &AtomicU64::new(0), &now_and_then(&interrupt))?.0
     } else {
-        checkpoint.take(placements.map(|placement| placement.map(Wanted::as_it_is)))?
+        checkpoint.take(placements.map(|placement| placement.map(TensorRequest::unchanged)))?
     };
-    for (bytes, (number, _)) in read.into_iter().zip(&wanted) {
+    for (bytes, (number, _)) in read.into_iter().zip(&requested) {
         taken[*number] = Some(bytes);
     }
     Ok(taken)
 }
 
 /// A storage to be passed to torch.
-enum Stored<'py> {
+enum StorageExport<'py> {
     /// It has no bytes, or they were not requested.
     Nothing,
     /// Its bytes.
@@ -203,7 +208,7 @@ struct Build<'a, 'py> {
     /// The first storage of a key represents that key.
     keys: HashMap<&'a str, u32>,
     /// By number.
-    storages: Vec<Stored<'py>>,
+    storages: Vec<StorageExport<'py>>,
     /// Whether objects that cannot be built become placeholders.
     placeholders: bool,
 }
@@ -215,9 +220,9 @@ impl<'py> Build<'_, 'py> {
         method: &Bound<'py, PyString>,
         arguments: impl PyCallArgs<'py>,
         position: Option<u64>,
-    ) -> Outcome<Bound<'py, PyAny>> {
+    ) -> BindingResult<Bound<'py, PyAny>> {
         let outcome = self.builder.call_method1(method, arguments);
-        outcome.map_err(|error| self.explain(error, position).unwrap_or_else(Failure::from))
+        outcome.map_err(|error| self.explain(error, position).unwrap_or_else(BindingFailure::from))
     }
 
     /// The placeholder for a value of this class or function, which is not built; or the error that refuses it.
@@ -226,7 +231,7 @@ impl<'py> Build<'_, 'py> {
         id: ObjectId,
         name: impl FnOnce() -> String,
         position: Option<u64>,
-    ) -> Outcome<Bound<'py, PyAny>> {
+    ) -> BindingResult<Bound<'py, PyAny>> {
         if self.placeholders {
             let catalog = self.file.checkpoint.catalog().clone();
             return Ok(Placeholder::of(self.builder.py(), catalog, FILE, id)?);
@@ -234,7 +239,7 @@ impl<'py> Build<'_, 'py> {
         Err(self.file.refused(&name(), position, false))
     }
 
-    fn explain(&self, error: PyErr, position: Option<u64>) -> Result<Failure, PyErr> {
+    fn explain(&self, error: PyErr, position: Option<u64>) -> Result<BindingFailure, PyErr> {
         let py = self.builder.py();
         let ours = py.import(intern!(py, "max_weights.errors"))?.getattr(intern!(py, "WeightsError"))?;
         let theirs = self.builder.getattr(intern!(py, "raised"))?;
@@ -248,43 +253,50 @@ impl<'py> Build<'_, 'py> {
         if !expected || error.value(py).is_instance(&ours)? || error.value(py).is(&theirs) {
             return Err(error);
         }
-        let said = error.value(py).str()?.to_string();
-        if said.contains("allocate memory") || said.contains("not enough memory") {
-            return Err(PyMemoryError::new_err(said));
+        let declared = error.value(py).str()?.to_string();
+        if declared.contains("allocate memory") || declared.contains("not enough memory") {
+            return Err(PyMemoryError::new_err(declared));
         }
-        let first = said.lines().next().unwrap_or_default().chars().take(SAID).flat_map(char::escape_debug);
+        let first = declared.lines().next().unwrap_or_default().chars().take(DECLARED).flat_map(char::escape_debug);
         let cause = format!("torch cannot make what the file describes: {}", first.collect::<String>());
         let fault = Diagnostic { offset: position, ..Diagnostic::new(rules::TORCH_REFUSED, cause) };
-        let failure = PyErr::from(Failure::from(fault.path(self.file.path()).format()));
+        let failure = PyErr::from(BindingFailure::from(fault.path(self.file.path()).format()));
         failure.set_cause(py, Some(error));
         Ok(failure.into())
     }
 
     /// The torch storage, made once.
-    fn storage(&mut self, torch: &Torch, id: StorageId, position: Option<u64>) -> Outcome<Bound<'py, PyAny>> {
+    fn storage(&mut self, torch: &Torch, id: StorageId, position: Option<u64>) -> BindingResult<Bound<'py, PyAny>> {
         let py = self.builder.py();
         let key = &*torch.pickled.storage(id).key;
         let number = self.keys.get(key).map_or(id.index(), |number| *number as usize);
-        let bytes = match std::mem::replace(&mut self.storages[number], Stored::Nothing) {
-            Stored::Made(made) => {
-                self.storages[number] = Stored::Made(made.clone());
+        let bytes = match std::mem::replace(&mut self.storages[number], StorageExport::Nothing) {
+            StorageExport::Made(made) => {
+                self.storages[number] = StorageExport::Made(made.clone());
                 return Ok(made);
             }
             // torch passes the stream that must wait for device memory.
-            Stored::Taken(bytes) if bytes.device() != Device::Cpu => {
-                Some(Bound::new(py, Buffer::new(bytes))?.into_any())
+            StorageExport::Taken(bytes) if bytes.device() != Device::Cpu => {
+                Some(Bound::new(py, PyTensor::new(bytes))?.into_any())
             }
-            Stored::Taken(bytes) => Some(dlpack::export(py, &bytes, dlpack::Version::Versioned)?.into_any()),
-            Stored::Nothing => None,
+            StorageExport::Taken(bytes) => {
+                Some(dlpack::export(py, &bytes, dlpack::CapsuleVersion::Versioned)?.into_any())
+            }
+            StorageExport::Nothing => None,
         };
         let storage = &torch.pickled.storages[number];
         let made = self.call(intern!(py, "storage"), (bytes, storage.bytes(), &*storage.location), position)?;
-        self.storages[number] = Stored::Made(made.clone());
+        self.storages[number] = StorageExport::Made(made.clone());
         Ok(made)
     }
 
     /// (storage, dtype, offset in elements, shape, strides): the builder's arguments for a plain tensor.
-    fn strided(&mut self, torch: &Torch, strided: &Strided, position: Option<u64>) -> Outcome<Bound<'py, PyTuple>> {
+    fn strided(
+        &mut self,
+        torch: &Torch,
+        strided: &Strided,
+        position: Option<u64>,
+    ) -> BindingResult<Bound<'py, PyTuple>> {
         let py = self.builder.py();
         let storage = torch.pickled.storage(strided.storage);
         // Offsets in a part of a legacy storage are relative to the part, which is within a storage of the file.
@@ -302,7 +314,12 @@ impl<'py> Build<'_, 'py> {
         Ok((storage, strided.dtype.name(), offset, shape, strides).into_pyobject(py)?)
     }
 
-    fn tensor(&mut self, values: &mut Values<'_, 'py>, object: ObjectId, id: TensorId) -> Outcome<Bound<'py, PyAny>> {
+    fn tensor(
+        &mut self,
+        values: &mut PickleValues<'_, 'py>,
+        object: ObjectId,
+        id: TensorId,
+    ) -> BindingResult<Bound<'py, PyAny>> {
         let (py, torch) = (values.py, values.torch);
         let tensor = torch.pickled.tensor(id);
         let at = Some(tensor.position);
@@ -346,39 +363,42 @@ impl<'py> Build<'_, 'py> {
 impl<'py> Maker<'py> for Build<'_, 'py> {
     fn needs(&self, torch: &Torch, id: ObjectId) -> Vec<ObjectId> {
         match torch.pickled.objects.get(id) {
-            Object::Tensor(tensor) => match &torch.pickled.tensor(*tensor).kind {
+            PickleObject::Tensor(tensor) => match &torch.pickled.tensor(*tensor).kind {
                 TensorKind::Sparse { indices, values, .. } => indices.iter().copied().chain([*values]).collect(),
                 TensorKind::Quantized { scale, zero_point, .. } => vec![*scale, *zero_point],
                 TensorKind::Converted { data, .. } => vec![*data],
                 _ => Vec::new(),
             },
-            Object::Parameter { tensor, .. } | Object::Subclass { tensor, .. } => vec![*tensor],
-            Object::Size(tuple) => vec![*tuple],
-            Object::NumpyArray { shape: Some(shape), data: Some(_), .. } => vec![*shape],
+            PickleObject::Parameter { tensor, .. } | PickleObject::Subclass { tensor, .. } => vec![*tensor],
+            PickleObject::Size(tuple) => vec![*tuple],
+            PickleObject::NumpyArray { shape: Some(shape), data: Some(_), .. } => vec![*shape],
             _ => Vec::new(),
         }
     }
 
     fn bytes(&self, torch: &Torch, id: ObjectId) -> usize {
         match torch.pickled.objects.get(id) {
-            Object::Tensor(_) | Object::Parameter { .. } | Object::Subclass { .. } | Object::Storage(_) => TENSOR_BYTES,
+            PickleObject::Tensor(_)
+            | PickleObject::Parameter { .. }
+            | PickleObject::Subclass { .. }
+            | PickleObject::Storage(_) => TENSOR_BYTES,
             _ => array_bytes(torch, id),
         }
     }
 
-    fn make(&mut self, values: &mut Values<'_, 'py>, id: ObjectId) -> Outcome<Bound<'py, PyAny>> {
+    fn make(&mut self, values: &mut PickleValues<'_, 'py>, id: ObjectId) -> BindingResult<Bound<'py, PyAny>> {
         let (py, torch) = (values.py, values.torch);
         let objects = &torch.pickled.objects;
         match objects.get(id) {
-            Object::Tensor(tensor) => self.tensor(values, id, *tensor),
-            Object::Parameter { tensor, requires_grad, .. } => {
+            PickleObject::Tensor(tensor) => self.tensor(values, id, *tensor),
+            PickleObject::Parameter { tensor, requires_grad, .. } => {
                 let tensor = values.ready(*tensor)?;
                 if tensor.is_instance_of::<Placeholder>() {
                     return self.unbuilt(id, || "torch.nn.parameter.Parameter".to_owned(), None);
                 }
                 self.call(intern!(py, "parameter"), (tensor, *requires_grad), None)
             }
-            Object::Subclass { tensor, class, .. } => {
+            PickleObject::Subclass { tensor, class, .. } => {
                 let global = torch.pickled.global(*class);
                 let tensor = values.ready(*tensor)?;
                 if tensor.is_instance_of::<Placeholder>() {
@@ -390,7 +410,7 @@ impl<'py> Maker<'py> for Build<'_, 'py> {
                 }
                 Ok(made)
             }
-            Object::Storage(storage) => {
+            PickleObject::Storage(storage) => {
                 let (dtype, position) = {
                     let storage = torch.pickled.storage(*storage);
                     (storage.dtype.torch_dtype().name(), storage.position)
@@ -398,16 +418,16 @@ impl<'py> Maker<'py> for Build<'_, 'py> {
                 let storage = self.storage(torch, *storage, Some(position))?;
                 self.call(intern!(py, "typed_storage"), (storage, dtype), Some(position))
             }
-            Object::Size(tuple) => self.call(intern!(py, "size"), (values.ready(*tuple)?,), None),
-            Object::DType(dtype) => self.call(intern!(py, "dtype"), (dtype.name(),), None),
-            Object::Device(text) => self.call(intern!(py, "device"), (objects.text_of(*text),), None),
-            Object::Layout(layout) => self.call(intern!(py, "layout"), (layout.name(),), None),
-            Object::NumpyDType(dtype) => self.call(intern!(py, "numpy_dtype"), (dtype.code(),), None),
-            Object::NumpyScalar { dtype, data: Some(data) } => {
+            PickleObject::Size(tuple) => self.call(intern!(py, "size"), (values.ready(*tuple)?,), None),
+            PickleObject::DType(dtype) => self.call(intern!(py, "dtype"), (dtype.name(),), None),
+            PickleObject::Device(text) => self.call(intern!(py, "device"), (objects.text_of(*text),), None),
+            PickleObject::Layout(layout) => self.call(intern!(py, "layout"), (layout.name(),), None),
+            PickleObject::NumpyDType(dtype) => self.call(intern!(py, "numpy_dtype"), (dtype.code(),), None),
+            PickleObject::NumpyScalar { dtype, data: Some(data) } => {
                 let bytes = PyBytes::new(py, objects.bytes_of(*data));
                 self.call(intern!(py, "numpy_scalar"), (bytes, dtype.code()), None)
             }
-            Object::NumpyArray { dtype, shape, fortran, data: Some(data) } => {
+            PickleObject::NumpyArray { dtype, shape, fortran, data: Some(data) } => {
                 let shape = match shape {
                     Some(shape) => values.ready(*shape)?,
                     None => PyTuple::empty(py).into_any(),
@@ -415,7 +435,7 @@ impl<'py> Maker<'py> for Build<'_, 'py> {
                 let bytes = PyBytes::new(py, objects.bytes_of(*data));
                 self.call(intern!(py, "numpy_array"), (bytes, dtype.code(), shape, *fortran), None)
             }
-            Object::Global(global) => {
+            PickleObject::Global(global) => {
                 let global = torch.pickled.global(*global);
                 let made = self.call(intern!(py, "named"), (global.full_name(),), Some(global.offset))?;
                 if made.is_none() {
@@ -423,7 +443,7 @@ impl<'py> Maker<'py> for Build<'_, 'py> {
                 }
                 Ok(made)
             }
-            Object::Opaque(_) => {
+            PickleObject::Opaque(_) => {
                 let opaque = objects.opaque(id);
                 let global = opaque.map(|opaque| torch.pickled.global(opaque.global));
                 let name = || global.map(GlobalUse::full_name).unwrap_or_default();
@@ -435,20 +455,20 @@ impl<'py> Maker<'py> for Build<'_, 'py> {
 
     fn state(&self, torch: &Torch, id: ObjectId) -> Option<ObjectId> {
         match torch.pickled.objects.get(id) {
-            Object::Parameter { state, .. } => *state,
-            Object::Subclass { state, .. } => Some(*state),
+            PickleObject::Parameter { state, .. } => *state,
+            PickleObject::Subclass { state, .. } => Some(*state),
             _ => None,
         }
     }
 
-    fn set_state(&mut self, made: &Bound<'py, PyAny>, state: Bound<'py, PyAny>) -> Outcome<()> {
+    fn set_state(&mut self, made: &Bound<'py, PyAny>, state: Bound<'py, PyAny>) -> BindingResult<()> {
         if made.is_instance_of::<Placeholder>() {
             return Ok(()); // which has it as its state
         }
         self.call(intern!(made.py(), "set_state"), (made, state), None).map(drop)
     }
 
-    fn default_is_unknown(&self) -> Outcome<()> {
+    fn default_is_unknown(&self) -> BindingResult<()> {
         if self.placeholders {
             return Ok(());
         }

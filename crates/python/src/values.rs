@@ -6,9 +6,9 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use max_weights::budget::{self, Budget, Pace, Short};
+use max_weights::budget::{self, Budget, MemoryPace, Short};
 use max_weights::error::{Diagnostic, Error};
-use max_weights::format::pickle::{Dict, DictKind, Factory, Object, ObjectId, Objects};
+use max_weights::format::pickle::{Dict, DictKind, Factory, ObjectId, PickleObject, PickleObjects};
 use max_weights::format::torch::Torch;
 use max_weights::rules;
 use pyo3::exceptions::PyTypeError;
@@ -18,7 +18,7 @@ use pyo3::types::{
     PyBool, PyByteArray, PyBytes, PyComplex, PyDict, PyFloat, PyFrozenSet, PyInt, PyList, PySet, PyString, PyTuple,
 };
 
-use crate::error::{Failure, Outcome};
+use crate::error::{BindingFailure, BindingResult};
 use crate::keys::Keys;
 
 /// The most nested containers. Python itself prints and compares about a thousand.
@@ -44,22 +44,22 @@ pub(crate) trait Maker<'py> {
     /// Its size in memory.
     fn bytes(&self, torch: &Torch, id: ObjectId) -> usize;
     /// Makes it.
-    fn make(&mut self, values: &mut Values<'_, 'py>, id: ObjectId) -> Outcome<Bound<'py, PyAny>>;
+    fn make(&mut self, values: &mut PickleValues<'_, 'py>, id: ObjectId) -> BindingResult<Bound<'py, PyAny>>;
     /// The attributes that it gets once it exists; they may refer to it.
     fn state(&self, torch: &Torch, id: ObjectId) -> Option<ObjectId>;
     /// Sets them.
-    fn set_state(&mut self, made: &Bound<'py, PyAny>, state: Bound<'py, PyAny>) -> Outcome<()>;
+    fn set_state(&mut self, made: &Bound<'py, PyAny>, state: Bound<'py, PyAny>) -> BindingResult<()>;
     /// Refuses a `defaultdict` that would call something of the file's own for a new key, or accepts it without a default.
-    fn default_is_unknown(&self) -> Outcome<()>;
+    fn default_is_unknown(&self) -> BindingResult<()>;
 }
 
 /// The objects that were made, and the remaining budget.
-pub(crate) struct Made {
+pub(crate) struct ValueBudget {
     objects: HashMap<ObjectId, Py<PyAny>>,
     budget: Budget,
 }
 
-impl Made {
+impl ValueBudget {
     /// Nothing yet, of this file.
     pub(crate) fn new(torch: &Torch) -> Self {
         Self { objects: HashMap::new(), budget: torch.pickled.budget }
@@ -67,16 +67,16 @@ impl Made {
 }
 
 /// Converts the values of one pickle to Python.
-pub(crate) struct Values<'a, 'py> {
+pub(crate) struct PickleValues<'a, 'py> {
     pub(crate) py: Python<'py>,
     pub(crate) torch: &'a Torch,
-    made: Made,
+    made: ValueBudget,
     keys: Keys,
-    pace: Pace,
+    pace: MemoryPace,
 }
 
 /// A value that is being made.
-struct Frame<'py> {
+struct ValueFrame<'py> {
     id: ObjectId,
     /// The next of its parts.
     next: usize,
@@ -85,31 +85,31 @@ struct Frame<'py> {
     keys: Keys,
 }
 
-impl<'a, 'py> Values<'a, 'py> {
+impl<'a, 'py> PickleValues<'a, 'py> {
     pub(crate) fn new(py: Python<'py>, torch: &'a Torch) -> Self {
-        Self::with(py, torch, Made::new(torch))
+        Self::with(py, torch, ValueBudget::new(torch))
     }
 
     /// With the objects that were made before.
-    pub(crate) fn with(py: Python<'py>, torch: &'a Torch, made: Made) -> Self {
-        Self { py, torch, made, keys: Keys::default(), pace: Pace::default() }
+    pub(crate) fn with(py: Python<'py>, torch: &'a Torch, made: ValueBudget) -> Self {
+        Self { py, torch, made, keys: Keys::default(), pace: MemoryPace::default() }
     }
 
     /// The objects, for reuse.
-    pub(crate) fn into_made(self) -> Made {
+    pub(crate) fn into_made(self) -> ValueBudget {
         self.made
     }
 
-    fn objects(&self) -> &'a Objects {
+    fn objects(&self) -> &'a PickleObjects {
         &self.torch.pickled.objects
     }
 
     /// The Python object of a value.
-    pub(crate) fn get(&mut self, id: ObjectId, maker: &mut dyn Maker<'py>) -> Outcome<Bound<'py, PyAny>> {
+    pub(crate) fn get(&mut self, id: ObjectId, maker: &mut dyn Maker<'py>) -> BindingResult<Bound<'py, PyAny>> {
         if self.is_ready(id) {
             return self.ready(id);
         }
-        let mut open = vec![Frame { id, next: 0, made: None, keys: Keys::default() }];
+        let mut open = vec![ValueFrame { id, next: 0, made: None, keys: Keys::default() }];
         while let Some(frame) = open.last_mut() {
             match self.advance(frame, maker)? {
                 None => drop(open.pop()),
@@ -117,7 +117,7 @@ impl<'a, 'py> Values<'a, 'py> {
                     let cause = format!("the values are nested more than {MAX_DEPTH} deep");
                     return Err(Error::Format(Box::new(Diagnostic::new(rules::TORCH_DEPTH, cause))).into());
                 }
-                Some(part) => open.push(Frame { id: part, next: 0, made: None, keys: Keys::default() }),
+                Some(part) => open.push(ValueFrame { id: part, next: 0, made: None, keys: Keys::default() }),
             }
         }
         self.ready(id)
@@ -127,35 +127,35 @@ impl<'a, 'py> Values<'a, 'py> {
     fn is_ready(&self, id: ObjectId) -> bool {
         let atom = matches!(
             self.objects().get(id),
-            Object::None
-                | Object::Bool(_)
-                | Object::Int(_)
-                | Object::Float(_)
-                | Object::Complex(..)
-                | Object::Text(_)
-                | Object::Bytes(_)
-                | Object::BigInt(_)
+            PickleObject::None
+                | PickleObject::Bool(_)
+                | PickleObject::Int(_)
+                | PickleObject::Float(_)
+                | PickleObject::Complex(..)
+                | PickleObject::Text(_)
+                | PickleObject::Bytes(_)
+                | PickleObject::BigInt(_)
         );
         atom || self.made.objects.contains_key(&id)
     }
 
     /// A value that is ready.
-    pub(crate) fn ready(&mut self, id: ObjectId) -> Outcome<Bound<'py, PyAny>> {
+    pub(crate) fn ready(&mut self, id: ObjectId) -> BindingResult<Bound<'py, PyAny>> {
         let py = self.py;
         self.pace.step().map_err(short)?;
         let objects = self.objects();
         match objects.get(id) {
-            Object::None => return Ok(py.None().into_bound(py)),
-            Object::Bool(value) => return Ok(PyBool::new(py, *value).to_owned().into_any()),
-            Object::Int(value) => {
+            PickleObject::None => return Ok(py.None().into_bound(py)),
+            PickleObject::Bool(value) => return Ok(PyBool::new(py, *value).to_owned().into_any()),
+            PickleObject::Int(value) => {
                 self.take(OBJECT_BYTES / 2)?;
                 return Ok(PyInt::new(py, *value).into_any());
             }
-            Object::Float(value) => {
+            PickleObject::Float(value) => {
                 self.take(OBJECT_BYTES / 2)?;
                 return Ok(PyFloat::new(py, *value).into_any());
             }
-            Object::Complex(real, imaginary) => {
+            PickleObject::Complex(real, imaginary) => {
                 self.take(OBJECT_BYTES / 2)?;
                 return Ok(PyComplex::from_doubles(py, *real, *imaginary).into_any());
             }
@@ -165,9 +165,9 @@ impl<'a, 'py> Values<'a, 'py> {
             return Ok(made.bind(py).clone());
         }
         let made = match objects.get(id) {
-            Object::Text(slice) => self.text(objects.text_of(*slice))?.into_any(),
-            Object::Bytes(slice) => self.bytes(objects.bytes_of(*slice))?.into_any(),
-            Object::BigInt(slice) => {
+            PickleObject::Text(slice) => self.text(objects.text_of(*slice))?.into_any(),
+            PickleObject::Bytes(slice) => self.bytes(objects.bytes_of(*slice))?.into_any(),
+            PickleObject::BigInt(slice) => {
                 let bytes = self.bytes(objects.bytes_of(*slice))?;
                 let keywords = PyDict::new(py);
                 keywords.set_item(intern!(py, "signed"), true)?;
@@ -180,7 +180,7 @@ impl<'a, 'py> Values<'a, 'py> {
     }
 
     /// A string of Python.
-    pub(crate) fn text(&mut self, text: &str) -> Outcome<Bound<'py, PyString>> {
+    pub(crate) fn text(&mut self, text: &str) -> BindingResult<Bound<'py, PyString>> {
         // One character beyond ASCII may make all of them four bytes long.
         let width = if text.is_ascii() { 1 } else { 4 };
         self.ask(text.len().saturating_mul(width))?;
@@ -188,40 +188,40 @@ impl<'a, 'py> Values<'a, 'py> {
     }
 
     /// Bytes of Python.
-    pub(crate) fn bytes(&mut self, bytes: &[u8]) -> Outcome<Bound<'py, PyBytes>> {
+    pub(crate) fn bytes(&mut self, bytes: &[u8]) -> BindingResult<Bound<'py, PyBytes>> {
         self.ask(bytes.len())?;
         Ok(PyBytes::new(self.py, bytes))
     }
 
     /// Counts a value of `bytes` bytes, and checks that they are available if they are many: Python's own allocations here cannot fail gracefully.
-    fn ask(&mut self, bytes: usize) -> Outcome<()> {
+    fn ask(&mut self, bytes: usize) -> BindingResult<()> {
         self.take(bytes.saturating_add(OBJECT_BYTES))?;
         if bytes > LONG { budget::probe(bytes).map_err(short) } else { Ok(()) }
     }
 
-    fn take(&mut self, bytes: usize) -> Outcome<()> {
+    fn take(&mut self, bytes: usize) -> BindingResult<()> {
         self.made.budget.take(bytes).map_err(short)
     }
 
     /// Registers this value for others that refer to it.
-    fn remember(&mut self, id: ObjectId, made: &Bound<'py, PyAny>) -> Outcome<()> {
+    fn remember(&mut self, id: ObjectId, made: &Bound<'py, PyAny>) -> BindingResult<()> {
         self.made.budget.entry(&mut self.made.objects).map_err(short)?;
         self.made.objects.insert(id, made.clone().unbind());
         Ok(())
     }
 
     /// Advances a value: returns the part that it needs first, or none once it is done.
-    fn advance(&mut self, frame: &mut Frame<'py>, maker: &mut dyn Maker<'py>) -> Outcome<Option<ObjectId>> {
+    fn advance(&mut self, frame: &mut ValueFrame<'py>, maker: &mut dyn Maker<'py>) -> BindingResult<Option<ObjectId>> {
         let (py, objects, id) = (self.py, self.objects(), frame.id);
         match objects.get(id) {
-            Object::ByteArray(slice) => {
+            PickleObject::ByteArray(slice) => {
                 let bytes = objects.bytes_of(*slice);
                 self.ask(bytes.len())?;
                 let made = PyByteArray::new(py, bytes).into_any();
                 self.remember(id, &made)?;
                 Ok(None)
             }
-            Object::List(elements) => {
+            PickleObject::List(elements) => {
                 let made = match &frame.made {
                     Some(made) => made.clone(),
                     None => self.begin(frame, elements.len() * ELEMENT_BYTES, || Ok(PyList::empty(py).into_any()))?,
@@ -236,7 +236,7 @@ impl<'a, 'py> Values<'a, 'py> {
                 }
                 Ok(None)
             }
-            Object::Set(elements) => {
+            PickleObject::Set(elements) => {
                 let made = match &frame.made {
                     Some(made) => made.clone(),
                     None => self.begin(frame, elements.len() * SET_BYTES, || Ok(PySet::empty(py)?.into_any()))?,
@@ -255,7 +255,7 @@ impl<'a, 'py> Values<'a, 'py> {
                 }
                 Ok(None)
             }
-            Object::Tuple(elements) => {
+            PickleObject::Tuple(elements) => {
                 if let Some(part) = self.missing(frame, elements) {
                     return Ok(Some(part));
                 }
@@ -267,7 +267,7 @@ impl<'a, 'py> Values<'a, 'py> {
                 }
                 Ok(None)
             }
-            Object::FrozenSet(elements) => {
+            PickleObject::FrozenSet(elements) => {
                 if let Some(part) = self.missing(frame, elements) {
                     return Ok(Some(part));
                 }
@@ -289,7 +289,7 @@ impl<'a, 'py> Values<'a, 'py> {
                 }
                 Ok(None)
             }
-            Object::Dict(dict) => self.dict(frame, dict, maker),
+            PickleObject::Dict(dict) => self.dict(frame, dict, maker),
             _ => self.other(frame, maker),
         }
     }
@@ -297,10 +297,10 @@ impl<'a, 'py> Values<'a, 'py> {
     /// Makes the object of a frame, so that its parts may refer to it.
     fn begin(
         &mut self,
-        frame: &mut Frame<'py>,
+        frame: &mut ValueFrame<'py>,
         bytes: usize,
         make: impl FnOnce() -> PyResult<Bound<'py, PyAny>>,
-    ) -> Outcome<Bound<'py, PyAny>> {
+    ) -> BindingResult<Bound<'py, PyAny>> {
         self.take(bytes.saturating_add(OBJECT_BYTES))?;
         let made = make()?;
         self.remember(frame.id, &made)?;
@@ -309,7 +309,7 @@ impl<'a, 'py> Values<'a, 'py> {
     }
 
     /// The first part that does not exist yet.
-    fn missing(&self, frame: &mut Frame<'py>, parts: &[ObjectId]) -> Option<ObjectId> {
+    fn missing(&self, frame: &mut ValueFrame<'py>, parts: &[ObjectId]) -> Option<ObjectId> {
         while let Some(&part) = parts.get(frame.next) {
             if !self.is_ready(part) {
                 return Some(part);
@@ -320,7 +320,7 @@ impl<'a, 'py> Values<'a, 'py> {
     }
 
     /// Values that are ready.
-    pub(crate) fn all(&mut self, ids: &[ObjectId]) -> Outcome<Vec<Bound<'py, PyAny>>> {
+    pub(crate) fn all(&mut self, ids: &[ObjectId]) -> BindingResult<Vec<Bound<'py, PyAny>>> {
         let mut found = budget::list(ids.len()).map_err(short)?;
         for id in ids {
             found.push(self.ready(*id)?);
@@ -330,10 +330,10 @@ impl<'a, 'py> Values<'a, 'py> {
 
     fn dict(
         &mut self,
-        frame: &mut Frame<'py>,
+        frame: &mut ValueFrame<'py>,
         dict: &'a Dict,
         maker: &mut dyn Maker<'py>,
-    ) -> Outcome<Option<ObjectId>> {
+    ) -> BindingResult<Option<ObjectId>> {
         let (py, objects) = (self.py, self.objects());
         let made = if let Some(made) = &frame.made {
             made.clone()
@@ -390,7 +390,7 @@ impl<'a, 'py> Values<'a, 'py> {
         Ok(None)
     }
 
-    fn other(&mut self, frame: &mut Frame<'py>, maker: &mut dyn Maker<'py>) -> Outcome<Option<ObjectId>> {
+    fn other(&mut self, frame: &mut ValueFrame<'py>, maker: &mut dyn Maker<'py>) -> BindingResult<Option<ObjectId>> {
         let (torch, id) = (self.torch, frame.id);
         let made = if let Some(made) = &frame.made {
             made.clone()
@@ -416,7 +416,7 @@ impl<'a, 'py> Values<'a, 'py> {
 }
 
 /// More memory than the file may take, or than is available.
-pub(crate) fn short(short: Short) -> Failure {
+pub(crate) fn short(short: Short) -> BindingFailure {
     match short {
         Short::Budget(_) => short.into_fault(rules::TORCH_MEMORY).format().into(),
         Short::System(_) | Short::Interrupted => Error::from(short).into(),
@@ -424,15 +424,15 @@ pub(crate) fn short(short: Short) -> Failure {
 }
 
 /// Names the file in an error.
-pub(crate) fn at_path(failure: Failure, path: &Path) -> Failure {
+pub(crate) fn at_path(failure: BindingFailure, path: &Path) -> BindingFailure {
     match failure {
-        Failure::Core(error) => error.at_path(path).into(),
-        Failure::Python(error) => error.into(),
+        BindingFailure::Core(error) => error.at_path(path).into(),
+        BindingFailure::Python(error) => error.into(),
     }
 }
 
 /// Python allows no such key or element: a tuple may hold a list.
-fn unhashable(error: PyErr) -> Failure {
+fn unhashable(error: PyErr) -> BindingFailure {
     if !Python::attach(|py| error.is_instance_of::<PyTypeError>(py)) {
         return error.into();
     }

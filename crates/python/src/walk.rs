@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyString;
 
 use crate::ending::detached;
-use crate::error::Outcome;
+use crate::error::BindingResult;
 use crate::infos::WeightInfos;
 use crate::node::WeightsNode;
 
@@ -53,7 +53,7 @@ pub(crate) fn files(node: &Bound<'_, WeightsNode>) -> Vec<OsString> {
 
 /// The weights at and below a node, in file order, as a light listing: no tensors are made.
 #[pyfunction]
-pub(crate) fn infos(node: &Bound<'_, WeightsNode>) -> Outcome<WeightInfos> {
+pub(crate) fn infos(node: &Bound<'_, WeightsNode>) -> BindingResult<WeightInfos> {
     node.get().catalog().require_branch(node.get().name())?;
     Ok(WeightInfos::below(node.get().catalog().clone(), node.get().name()))
 }
@@ -68,7 +68,7 @@ pub(crate) fn infos(node: &Bound<'_, WeightsNode>) -> Outcome<WeightInfos> {
 ///     FormatError: a storage has another checksum than its file says; the message names the entry.
 ///     ClosedError: the checkpoint was closed.
 #[pyfunction]
-pub(crate) fn verify_checksums(node: &Bound<'_, WeightsNode>) -> Outcome<usize> {
+pub(crate) fn verify_checksums(node: &Bound<'_, WeightsNode>) -> BindingResult<usize> {
     let checkpoint = node.get().shared().checkpoint()?;
     Ok(detached(node.py(), || checkpoint.verify_checksums())?)
 }

@@ -15,7 +15,7 @@ use pyo3::types::{PyBool, PyCapsule, PyDict, PyEllipsis, PyInt, PyList, PySlice,
 
 use crate::convert::{element_to_python, index_from_python};
 use crate::dlpack;
-use crate::error::Outcome;
+use crate::error::BindingResult;
 use crate::infos::shape_to_python;
 use crate::metadata::Metadata;
 use crate::node::WeightsNode;
@@ -53,7 +53,7 @@ impl WeightsNode {
     }
 
     /// The child of that name.
-    fn __getattr__<'py>(&self, py: Python<'py>, key: &str) -> Outcome<Bound<'py, PyAny>> {
+    fn __getattr__<'py>(&self, py: Python<'py>, key: &str) -> BindingResult<Bound<'py, PyAny>> {
         self.require_possible(key)?;
         Ok(self.child(py, key)?.into_any())
     }
@@ -65,7 +65,7 @@ impl WeightsNode {
         py: Python<'py>,
         dtype: Option<&Bound<'py, PyAny>>,
         copy: Option<bool>,
-    ) -> Outcome<Bound<'py, PyAny>> {
+    ) -> BindingResult<Bound<'py, PyAny>> {
         Ok(package::ARRAY.get(py)?.call1((self.values(py)?, dtype, copy))?)
     }
 
@@ -78,17 +78,17 @@ impl WeightsNode {
         max_version: Option<(u32, u32)>,
         dl_device: Option<(i32, i32)>,
         copy: Option<bool>,
-    ) -> Outcome<Bound<'py, PyCapsule>> {
+    ) -> BindingResult<Bound<'py, PyCapsule>> {
         dlpack::answer(py, self.values(py)?.tensor(), stream, max_version, dl_device, copy)
     }
 
     /// The DLPack device of the weight: that of host memory.
-    fn __dlpack_device__(&self, py: Python<'_>) -> Outcome<(i32, i32)> {
+    fn __dlpack_device__(&self, py: Python<'_>) -> BindingResult<(i32, i32)> {
         Ok(dlpack::device_of(self.whole(py)?.tensor()))
     }
 
     /// The child of that name or number; by a slice, `...`, `None` or a tuple, a part of the weight's tensor.
-    fn __getitem__<'py>(&self, py: Python<'py>, key: &Bound<'py, PyAny>) -> Outcome<Bound<'py, PyAny>> {
+    fn __getitem__<'py>(&self, py: Python<'py>, key: &Bound<'py, PyAny>) -> BindingResult<Bound<'py, PyAny>> {
         if let Ok(text) = key.cast::<PyString>() {
             return Ok(self.child(py, &text.to_string_lossy())?.into_any());
         }
@@ -121,7 +121,7 @@ impl WeightsNode {
         Ok(self.catalog().find(&join(&self.name, &key.str()?.to_string_lossy())).is_some())
     }
 
-    fn __len__(&self) -> Outcome<usize> {
+    fn __len__(&self) -> BindingResult<usize> {
         self.catalog().require_branch(&self.name)?;
         Ok(self.catalog().range(&self.name).len())
     }
@@ -164,7 +164,7 @@ impl WeightsNode {
     /// Example:
     ///     >>> next(weights.model.norm.items())[0]
     ///     'model.norm.weight'
-    fn items(slf: &Bound<'_, Self>) -> Outcome<Items> {
+    fn items(slf: &Bound<'_, Self>) -> BindingResult<Items> {
         slf.get().catalog().require_branch(&slf.get().name)?;
         let numbers = slf.get().catalog().walk(&slf.get().name).into_iter();
         Ok(Items { node: slf.clone().unbind(), numbers: Mutex::new(numbers) })
@@ -178,7 +178,7 @@ impl WeightsNode {
     /// Example:
     ///     >>> weights.model.norm.children()[0].name
     ///     'model.norm.weight'
-    fn children<'py>(&self, py: Python<'py>) -> Outcome<Bound<'py, PyList>> {
+    fn children<'py>(&self, py: Python<'py>) -> BindingResult<Bound<'py, PyList>> {
         self.catalog().require_branch(&self.name)?;
         let children = PyList::empty(py);
         self.child_keys().into_iter().try_for_each(|key| children.append(self.child(py, key)?))?;
@@ -206,7 +206,7 @@ impl WeightsNode {
     /// Example:
     ///     >>> weights.model.norm.weight.data().shape
     ///     [Dim(8)]
-    fn data<'py>(&self, py: Python<'py>) -> Outcome<Bound<'py, PyAny>> {
+    fn data<'py>(&self, py: Python<'py>) -> BindingResult<Bound<'py, PyAny>> {
         self.take(py)
     }
 
@@ -222,7 +222,7 @@ impl WeightsNode {
     /// Example:
     ///     >>> weights.model.norm.weight.numpy().shape
     ///     (8,)
-    fn numpy<'py>(&self, py: Python<'py>) -> Outcome<Bound<'py, PyAny>> {
+    fn numpy<'py>(&self, py: Python<'py>) -> BindingResult<Bound<'py, PyAny>> {
         Ok(package::TO_NUMPY.get(py)?.call1((self.values(py)?,))?)
     }
 
@@ -235,7 +235,7 @@ impl WeightsNode {
     /// Example:
     ///     >>> weights.model.norm.weight.torch().shape
     ///     torch.Size([8])
-    fn torch<'py>(&self, py: Python<'py>) -> Outcome<Bound<'py, PyAny>> {
+    fn torch<'py>(&self, py: Python<'py>) -> BindingResult<Bound<'py, PyAny>> {
         Ok(package::TO_TORCH.get(py)?.call1((self.values(py)?,))?)
     }
 
@@ -282,7 +282,7 @@ impl WeightsNode {
         slf
     }
 
-    fn __reduce__<'py>(&self, py: Python<'py>) -> Outcome<Bound<'py, PyTuple>> {
+    fn __reduce__<'py>(&self, py: Python<'py>) -> BindingResult<Bound<'py, PyTuple>> {
         pickle::reduce_weights(py, self)
     }
 
@@ -327,7 +327,7 @@ pub(crate) fn rename_weights<'py>(
     names: HashMap<String, String>,
     heads: HashMap<String, u64>,
     amounts: HashMap<String, i32>,
-) -> Outcome<Bound<'py, WeightsNode>> {
+) -> BindingResult<Bound<'py, WeightsNode>> {
     let py = node.py();
     let shared = node.get().shared().renamed(py, scheme, &names, &heads, &amounts)?;
     Ok(WeightsNode::at(Arc::new(shared), String::new()).into_python(py)?)
@@ -341,7 +341,7 @@ pub(crate) fn convert_weights<'py>(
     scheme: String,
     of_core: Vec<PlainRule>,
     rules: Py<PyAny>,
-) -> Outcome<Bound<'py, WeightsNode>> {
+) -> BindingResult<Bound<'py, WeightsNode>> {
     let py = node.py();
     let of_core = of_core.iter().map(ConversionRule::of_plain).collect::<Result<Vec<_>, Error>>()?;
     let shared = node.get().shared().converted(py, scheme, of_core, rules)?;
@@ -351,7 +351,7 @@ pub(crate) fn convert_weights<'py>(
 /// The first name at and below a node that one of these templates fits.
 #[pyfunction]
 #[pyo3(name = "_first_fitting")]
-pub(crate) fn first_fitting(node: &Bound<'_, WeightsNode>, templates: Vec<String>) -> Outcome<Option<String>> {
+pub(crate) fn first_fitting(node: &Bound<'_, WeightsNode>, templates: Vec<String>) -> BindingResult<Option<String>> {
     let templates = templates.iter().map(|name| Template::parse(name)).collect::<Result<Vec<_>, Error>>()?;
     let catalog = node.get().catalog();
     let names = catalog.walk(node.get().name()).into_iter().map(|number| catalog.table().name(number as usize));

@@ -21,33 +21,33 @@ use object_store::list::PaginatedListOptions;
 use object_store::path::Path as Key;
 use object_store::{ClientOptions, GetOptions, GetRange, GetResultPayload, ObjectStore, RetryConfig};
 
-use crate::answer::{Answer, Head};
 use crate::client::clients;
 use crate::credentials::{self, Client};
-use crate::failure::{Class, Failure, code, of_error, of_store};
-use crate::options::{Credentials, Options};
-use crate::url::{Kind, is_loopback, without_query};
+use crate::failure::{FailureClass, RequestFailure, code, of_error, of_store};
+use crate::options::{Credentials, RemoteOptions};
+use crate::response::{Head, ResponseBody};
+use crate::url::{StoreKind, is_loopback, without_query};
 
 /// How long credentials from a function are used.
 const RENEWED: Duration = Duration::from_secs(300);
 /// How long the machine may take to return credentials.
 const MACHINE: Duration = Duration::from_secs(1);
 /// The most names of a listing: a folder with more is not a checkpoint.
-const MOST_NAMES: usize = 10_000;
+const MAX_NAMES: usize = 10_000;
 /// The most pages of a listing, and the most bytes of an answer without a range, such as a page: stores list 1,000 names, of up to 1,024 bytes, on
 /// one.
-const MOST_PAGES: usize = 1_000;
-const MOST_PAGE: usize = 16 << 20;
+const MAX_PAGES: usize = 1_000;
+const MAX_PAGE: usize = 16 << 20;
 /// How much of a failed answer is searched for the reason.
-const MOST_TEXT: usize = 4 << 10;
+const MAX_TEXT: usize = 4 << 10;
 /// The most bytes of the answer to a write.
-const MOST_ANSWER: usize = 1 << 20;
+const MAX_ANSWER: usize = 1 << 20;
 
 #[derive(Debug)]
 pub(crate) struct Bucket {
-    kind: Kind,
+    kind: StoreKind,
     name: String,
-    options: Options,
+    options: RemoteOptions,
     store: ForkOnce<Connected>,
 }
 
@@ -66,15 +66,15 @@ struct Connected {
 }
 
 impl Bucket {
-    pub(crate) fn new(kind: Kind, name: String, options: Options) -> Self {
+    pub(crate) fn new(kind: StoreKind, name: String, options: RemoteOptions) -> Self {
         Self { kind, name, options, store: ForkOnce::new() }
     }
 
-    pub(crate) fn kind(&self) -> Kind {
+    pub(crate) fn kind(&self) -> StoreKind {
         self.kind
     }
 
-    pub(crate) fn store(&self) -> Result<Arc<dyn Client>, Failure> {
+    pub(crate) fn store(&self) -> Result<Arc<dyn Client>, RequestFailure> {
         let renews = matches!(self.options.credentials, Credentials::Provider(_));
         let is_fresh = |one: &Connected| !(renews && one.at.elapsed() > RENEWED);
         let connect = || self.connect().map(|store| Connected { at: Instant::now(), store });
@@ -90,7 +90,7 @@ impl Bucket {
         renews
     }
 
-    fn connect(&self) -> Result<Arc<dyn Client>, Failure> {
+    fn connect(&self) -> Result<Arc<dyn Client>, RequestFailure> {
         // Retries happen in this crate: they resume at the byte that was reached, and wait as long as the server requests.
         let retry = RetryConfig { max_retries: 0, ..RetryConfig::default() };
         let client = ClientOptions::new().with_allow_http(true).with_timeout_disabled();
@@ -98,14 +98,21 @@ impl Bucket {
     }
 
     /// Requests bytes of an object.
-    pub(crate) async fn get(&self, key: &str, range: Range<u64>, tag: Option<&str>) -> Result<Answer, Failure> {
+    pub(crate) async fn get(
+        &self,
+        key: &str,
+        range: Range<u64>,
+        tag: Option<&str>,
+    ) -> Result<ResponseBody, RequestFailure> {
         match self.get_once(key, range.clone(), tag).await {
-            Err(failure) if failure.class == Class::Denied && self.renew() => self.get_once(key, range, tag).await,
+            Err(failure) if failure.class == FailureClass::Denied && self.renew() => {
+                self.get_once(key, range, tag).await
+            }
             answer => answer,
         }
     }
 
-    async fn get_once(&self, key: &str, range: Range<u64>, tag: Option<&str>) -> Result<Answer, Failure> {
+    async fn get_once(&self, key: &str, range: Range<u64>, tag: Option<&str>) -> Result<ResponseBody, RequestFailure> {
         let key = key_of(key)?;
         let (etag, version) = tag.map_or((None, None), etag_and_version);
         let options = GetOptions {
@@ -115,46 +122,46 @@ impl Bucket {
             ..GetOptions::default()
         };
         let store = self.store()?;
-        let asked = async { (store.get_opts(&key, options).await, ADDRESS.with(Cell::take)) };
-        let (result, address) = ADDRESS.scope(Cell::default(), asked).await;
+        let parse_range = async { (store.get_opts(&key, options).await, ADDRESS.with(Cell::take)) };
+        let (result, address) = ADDRESS.scope(Cell::default(), parse_range).await;
         let result = result.map_err(of_store)?;
         let (total, found) = (result.meta.size, tag_of(&result.meta));
         if let Some(expected) = tag
             && found.as_deref() != Some(expected)
         {
-            let shown = max_weights::text::shown;
+            let shown = max_weights::text::escape;
             let found = found.as_deref().map_or("none".to_owned(), shown);
             let cause =
                 format!("the object changed since it was opened: its tag was {}, and is {found}", shown(expected));
-            return Err(Failure::changed(cause));
+            return Err(RequestFailure::changed(cause));
         }
         let answered = result.range.clone();
         let GetResultPayload::Stream(stream) = result.payload;
         let body = stream.map_err(of_store).boxed();
-        Ok(Answer { range: answered, total, tag: found, address, body })
+        Ok(ResponseBody { range: answered, total, tag: found, address, body })
     }
 
     /// The names of the files directly below a prefix, or, with `below`, the paths of all; none if there is nothing.
-    pub(crate) async fn list(&self, prefix: &str, below: bool) -> Result<Vec<String>, Failure> {
+    pub(crate) async fn list(&self, prefix: &str, below: bool) -> Result<Vec<String>, RequestFailure> {
         let prefix = prefix.trim_matches('/');
         let key = if prefix.is_empty() { None } else { Some(key_of(prefix)?) };
         let front = key.as_ref().map(|key| format!("{key}/"));
         let store = self.store()?;
         let mut names = Vec::new();
         let (mut page_token, mut tokens) = (None, HashSet::new());
-        for _ in 0..MOST_PAGES {
+        for _ in 0..MAX_PAGES {
             let delimiter = (!below).then_some(Cow::Borrowed("/"));
-            let asked = PaginatedListOptions { delimiter, page_token, ..PaginatedListOptions::default() };
-            let page = store.list_paginated(front.as_deref(), asked).await.map_err(of_store)?;
+            let parse_range = PaginatedListOptions { delimiter, page_token, ..PaginatedListOptions::default() };
+            let page = store.list_paginated(front.as_deref(), parse_range).await.map_err(of_store)?;
             for object in &page.result.objects {
                 let name = object.location.as_ref().strip_prefix(prefix).unwrap_or_default().trim_start_matches('/');
                 if !name.is_empty() {
                     names.push(name.to_owned());
                 }
             }
-            if names.len() > MOST_NAMES {
-                let cause = format!("it has more than {MOST_NAMES} files: this is not a checkpoint folder");
-                return Err(Failure::wrong(cause));
+            if names.len() > MAX_NAMES {
+                let cause = format!("it has more than {MAX_NAMES} files: this is not a checkpoint folder");
+                return Err(RequestFailure::wrong(cause));
             }
             let Some(next) = page.page_token else { return Ok(names) };
             // A token may be as long as a page, so only its hash is kept.
@@ -162,11 +169,11 @@ impl Bucket {
             next.hash(&mut hash);
             if !tokens.insert(hash.finish()) {
                 let cause = "the server gave the same continuation token twice, so that its list has no end";
-                return Err(Failure::wrong(cause));
+                return Err(RequestFailure::wrong(cause));
             }
             page_token = Some(next);
         }
-        Err(Failure::wrong(format!("its list has more than {MOST_PAGES} pages: this is not a checkpoint folder")))
+        Err(RequestFailure::wrong(format!("its list has more than {MAX_PAGES} pages: this is not a checkpoint folder")))
     }
 }
 
@@ -180,8 +187,8 @@ fn etag_and_version(tag: &str) -> (Option<String>, Option<String>) {
 }
 
 /// A key as it was written; the store encodes it.
-pub(crate) fn key_of(key: &str) -> Result<Key, Failure> {
-    Key::parse(key).map_err(|_| Failure::wrong("a key has no empty parts, and none that are '.' or '..'"))
+pub(crate) fn key_of(key: &str) -> Result<Key, RequestFailure> {
+    Key::parse(key).map_err(|_| RequestFailure::wrong("a key has no empty parts, and none that are '.' or '..'"))
 }
 
 pub(crate) fn tag_of(meta: &object_store::ObjectMeta) -> Option<String> {
@@ -208,31 +215,33 @@ impl HttpConnector for Connector {
         if patience(options) == patience(&ClientOptions::new()) {
             return Ok(HttpClient::new(service));
         }
-        Ok(HttpClient::new(Machine(service)))
+        Ok(HttpClient::new(MetadataServer(service)))
     }
 }
 
 /// Requests the identity of the machine, at an address that only cloud vendors answer.
 #[derive(Debug)]
-struct Machine(Service);
+struct MetadataServer(Service);
 
 #[async_trait]
-impl HttpService for Machine {
+impl HttpService for MetadataServer {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
         let (class, cause) = match tokio::time::timeout(MACHINE, self.0.call(request)).await {
             Ok(Ok(response)) => return Ok(response),
             Ok(Err(error)) => match of_error(&error) {
-                Some(Failure { class: Class::Again { wait, slower }, cause }) => (Class::Again { wait, slower }, cause),
-                Some(failure) => (Class::Denied, failure.cause),
-                None => (Class::Unreachable, "it does not answer".to_owned()),
+                Some(RequestFailure { class: FailureClass::Again { wait, slower }, cause }) => {
+                    (FailureClass::Again { wait, slower }, cause)
+                }
+                Some(failure) => (FailureClass::Denied, failure.cause),
+                None => (FailureClass::Unreachable, "it does not answer".to_owned()),
             },
-            Err(_) => (Class::Unreachable, "it does not answer".to_owned()),
+            Err(_) => (FailureClass::Unreachable, "it does not answer".to_owned()),
         };
         let cause = format!(
             "no credentials: credentials=, the environment and a profile have none, nor has the machine ({cause}); \
              credentials=\"anonymous\" reads public files"
         );
-        Err(HttpError::new(HttpErrorKind::Unknown, Failure::new(class, cause)))
+        Err(HttpError::new(HttpErrorKind::Unknown, RequestFailure::new(class, cause)))
     }
 }
 
@@ -253,11 +262,11 @@ impl HttpService for Service {
             // The signature does not cover it, and need not.
             insert(request.headers_mut(), header::IF_NONE_MATCH, "*");
         }
-        let range = request.headers().get(header::RANGE).and_then(|value| value.to_str().ok()).and_then(asked);
+        let range = request.headers().get(header::RANGE).and_then(|value| value.to_str().ok()).and_then(parse_range);
         let address = request.uri().to_string();
         let is_safe = |url: url::Url| url.scheme() == "https" || is_loopback(&url);
         if self.is_encrypted && !url::Url::parse(&address).is_ok_and(is_safe) {
-            let failure = Failure::wrong("the server that gives credentials is not encrypted: use https://");
+            let failure = RequestFailure::wrong("the server that gives credentials is not encrypted: use https://");
             return Err(HttpError::new(HttpErrorKind::Unknown, failure));
         }
         let _ = ADDRESS.try_with(|known| known.set(without_query(&address).to_owned()));
@@ -265,13 +274,13 @@ impl HttpService for Service {
         let (mut parts, mut body) = response.into_parts();
         if writes && parts.status.is_success() {
             // Stores may also report failures there.
-            let (text, _) = beginning(&mut body, MOST_ANSWER).await;
-            let said = String::from_utf8_lossy(&text);
+            let (text, _) = beginning(&mut body, MAX_ANSWER).await;
+            let declared = String::from_utf8_lossy(&text);
             let kind = parts.headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
             let failure = if kind.is_some_and(|kind| kind.starts_with("multipart/")) {
-                Failure::of_several(&parts.headers, &said)
+                RequestFailure::of_several(&parts.headers, &declared)
             } else {
-                code(&said).map(|_| Failure::of_answer(parts.status, &parts.headers, &said))
+                code(&declared).map(|_| RequestFailure::of_answer(parts.status, &parts.headers, &declared))
             };
             if let Some(failure) = failure {
                 return Err(HttpError::new(HttpErrorKind::Unknown, failure));
@@ -285,7 +294,7 @@ impl HttpService for Service {
                 Ok(head) => {
                     parts.status = StatusCode::PARTIAL_CONTENT;
                     if !parts.headers.contains_key(header::CONTENT_RANGE) {
-                        let content = format!("bytes {}/{}", crate::answer::shown(&head.range), head.total);
+                        let content = format!("bytes {}/{}", crate::response::display_range(&head.range), head.total);
                         insert(&mut parts.headers, header::CONTENT_RANGE, &content);
                     }
                     if !parts.headers.contains_key(header::CONTENT_LENGTH) {
@@ -298,21 +307,21 @@ impl HttpService for Service {
             },
             None => {
                 // Reads one byte more, to detect a longer answer.
-                let (text, broken) = beginning(&mut body, MOST_PAGE + 1).await;
+                let (text, broken) = beginning(&mut body, MAX_PAGE + 1).await;
                 if let Some(error) = broken {
                     return Err(error);
                 }
-                if text.len() > MOST_PAGE {
-                    let failure = Failure::wrong(format!("the server's answer has more than {MOST_PAGE} bytes"));
+                if text.len() > MAX_PAGE {
+                    let failure = RequestFailure::wrong(format!("the server's answer has more than {MAX_PAGE} bytes"));
                     return Err(HttpError::new(HttpErrorKind::Unknown, failure));
                 }
                 return Ok(HttpResponse::from_parts(parts, text.into()));
             }
         };
-        let text = String::from_utf8_lossy(&beginning(&mut body, MOST_TEXT).await.0).into_owned();
+        let text = String::from_utf8_lossy(&beginning(&mut body, MAX_TEXT).await.0).into_owned();
         let failure = match failure {
             Some(failure) if code(&text).is_none() => failure,
-            _ => Failure::of_answer(parts.status, &parts.headers, &text),
+            _ => RequestFailure::of_answer(parts.status, &parts.headers, &text),
         };
         Err(HttpError::new(HttpErrorKind::Unknown, failure))
     }
@@ -343,7 +352,7 @@ fn insert(headers: &mut HeaderMap, name: header::HeaderName, value: &str) {
 }
 
 /// The range of a request: `bytes=0-99`.
-fn asked(text: &str) -> Option<Range<u64>> {
+fn parse_range(text: &str) -> Option<Range<u64>> {
     let (start, last) = text.strip_prefix("bytes=")?.split_once('-')?;
     Some(start.parse().ok()?..last.parse::<u64>().ok()?.checked_add(1)?)
 }

@@ -11,7 +11,7 @@ use max_weights::{Error, Result, text};
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::{Certificate, Client, redirect};
 
-use crate::failure::Failure;
+use crate::failure::RequestFailure;
 use crate::url::{Refused, is_inner, is_link_local};
 
 /// How long a connection may take.
@@ -25,9 +25,9 @@ pub(crate) struct Clients {
     /// For URLs of the user.
     pub(crate) named: Client,
     /// For redirect targets.
-    pub(crate) led_to: Client,
+    pub(crate) redirect_target: Client,
     /// For redirect targets of a server in a private network.
-    pub(crate) led_to_inside: Client,
+    pub(crate) redirect_inside: Client,
 }
 
 static CLIENTS: ForkOnce<Clients> = ForkOnce::new();
@@ -40,8 +40,8 @@ pub(crate) fn clients() -> Result<Clients> {
         Ok(Clients {
             named: client(None)?,
             // Not through a proxy, which resolves names itself.
-            led_to: client(Some((is_inner, Refused::Inner)))?,
-            led_to_inside: client(Some((is_link_local, Refused::LinkLocal)))?,
+            redirect_target: client(Some((is_inner, Refused::Inner)))?,
+            redirect_inside: client(Some((is_link_local, Refused::LinkLocal)))?,
         })
     };
     CLIENTS.get(|_| true, make)
@@ -65,7 +65,7 @@ fn client(refused: Option<RefusedAddresses>) -> Result<Client> {
     }
     builder
         .build()
-        .map_err(|error| Error::Argument(format!("no HTTPS connections can be made: {}", Failure::from(error))))
+        .map_err(|error| Error::Argument(format!("no HTTPS connections can be made: {}", RequestFailure::from(error))))
 }
 
 /// The certificates of all files that the environment names, except the one that the system's verifier reads anyway.

@@ -13,9 +13,9 @@ use object_store::list::PaginatedListStore;
 use object_store::multipart::MultipartStore;
 use object_store::{ClientOptions, ObjectStore, RetryConfig};
 
-use crate::failure::{Class, Failure, of_store};
-use crate::options::{Credentials, Fields, Options, Secret};
-use crate::url::Kind;
+use crate::failure::{FailureClass, RequestFailure, of_store};
+use crate::options::{CredentialFields, Credentials, RemoteOptions, Secret};
+use crate::url::StoreKind;
 
 /// The region for servers without regions.
 const ANY_REGION: &str = "us-east-1";
@@ -34,16 +34,16 @@ impl<T: ObjectStore + MultipartStore + PaginatedListStore> Client for T {}
 
 /// The client of a bucket.
 pub(crate) fn store(
-    kind: Kind,
+    kind: StoreKind,
     bucket: &str,
-    options: &Options,
+    options: &RemoteOptions,
     client: ClientOptions,
     retry: RetryConfig,
     connector: impl HttpConnector,
-) -> Result<Arc<dyn Client>, Failure> {
+) -> Result<Arc<dyn Client>, RequestFailure> {
     let fields = match &options.credentials {
         Credentials::Provider(provider) => {
-            Some(provider().map_err(|error| Failure::wrong(format!("credentials= failed: {error}")))?)
+            Some(provider().map_err(|error| RequestFailure::wrong(format!("credentials= failed: {error}")))?)
         }
         _ => None,
     };
@@ -59,11 +59,11 @@ pub(crate) fn store(
         }};
     }
     Ok(match kind {
-        Kind::S3 => {
+        StoreKind::S3 => {
             let builder = s3(bucket, options, fields, anonymous)?;
             connected!(builder)
         }
-        Kind::Google => {
+        StoreKind::Google => {
             let mut builder =
                 GoogleCloudStorageBuilder::from_env().with_bucket_name(bucket).with_skip_signature(anonymous);
             if let Some(endpoint) = &options.endpoint {
@@ -74,7 +74,7 @@ pub(crate) fn store(
             }
             connected!(builder)
         }
-        Kind::Azure => {
+        StoreKind::Azure => {
             let mut builder =
                 MicrosoftAzureBuilder::from_env().with_container_name(bucket).with_skip_signature(anonymous);
             if let Some(endpoint) = &options.endpoint {
@@ -95,7 +95,12 @@ pub(crate) fn store(
     })
 }
 
-fn s3(bucket: &str, options: &Options, fields: Option<Fields>, anonymous: bool) -> Result<AmazonS3Builder, Failure> {
+fn s3(
+    bucket: &str,
+    options: &RemoteOptions,
+    fields: Option<CredentialFields>,
+    anonymous: bool,
+) -> Result<AmazonS3Builder, RequestFailure> {
     let mut builder = if anonymous { AmazonS3Builder::new() } else { AmazonS3Builder::from_env() };
     builder = builder.with_bucket_name(bucket).with_skip_signature(anonymous).with_allow_http(true);
     let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
@@ -113,7 +118,9 @@ fn s3(bucket: &str, options: &Options, fields: Option<Fields>, anonymous: bool) 
     }
     if let Some(fields) = &fields {
         let Some((key, secret)) = field(fields, "key_id").zip(field(fields, "secret")) else {
-            return Err(Failure::wrong("credentials= of S3 gives key_id and secret, and token where there is one"));
+            return Err(RequestFailure::wrong(
+                "credentials= of S3 gives key_id and secret, and token where there is one",
+            ));
         };
         builder = builder.with_access_key_id(key.reveal()).with_secret_access_key(secret.reveal());
         if let Some(token) = field(fields, "token") {
@@ -121,11 +128,11 @@ fn s3(bucket: &str, options: &Options, fields: Option<Fields>, anonymous: bool) 
         }
     } else if !in_environment {
         if let Some(way) = way_of_others(&profile) {
-            let name = max_weights::text::shown(&profile_name());
+            let name = max_weights::text::escape(&profile_name());
             let cause = format!(
                 "the profile '{name}' has {way}, which boto3 knows: give credentials= a function that asks boto3"
             );
-            return Err(Failure::new(Class::Denied, cause));
+            return Err(RequestFailure::new(FailureClass::Denied, cause));
         }
         if let Some((key, secret)) = profile.get("aws_access_key_id").zip(profile.get("aws_secret_access_key")) {
             builder = builder.with_access_key_id(key.reveal()).with_secret_access_key(secret.reveal());
@@ -137,15 +144,15 @@ fn s3(bucket: &str, options: &Options, fields: Option<Fields>, anonymous: bool) 
     Ok(builder)
 }
 
-fn require_encrypted(endpoint: &str, allow_http: bool) -> Result<(), Failure> {
-    let Ok(url) = url::Url::parse(endpoint) else { return Err(Failure::wrong("the endpoint is not a URL")) };
+fn require_encrypted(endpoint: &str, allow_http: bool) -> Result<(), RequestFailure> {
+    let Ok(url) = url::Url::parse(endpoint) else { return Err(RequestFailure::wrong("the endpoint is not a URL")) };
     if url.scheme() == "http" && !allow_http && !crate::url::is_loopback(&url) {
-        return Err(Failure::wrong("the endpoint is not encrypted: use https://, or say allow_http=True"));
+        return Err(RequestFailure::wrong("the endpoint is not encrypted: use https://, or say allow_http=True"));
     }
     Ok(())
 }
 
-fn field<'a>(fields: &'a Fields, name: &str) -> Option<&'a Secret> {
+fn field<'a>(fields: &'a CredentialFields, name: &str) -> Option<&'a Secret> {
     fields.iter().find_map(|(of, value)| (of == name).then_some(value))
 }
 

@@ -14,11 +14,11 @@ use max_weights::memory::changed_at;
 use max_weights::source::store;
 use max_weights::{Error, text};
 
-use crate::gate::LONGEST_WAIT;
+use crate::pacing::MAX_WAIT;
 
 /// What may help.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Class {
+pub(crate) enum FailureClass {
     /// A retry: a connection failed, a server is busy, or a body ended early.
     Again {
         /// The wait that the server requested.
@@ -48,37 +48,37 @@ fn after(tries: u32, time: Duration) -> String {
 }
 
 #[derive(Debug, Clone)]
-pub(crate) struct Failure {
-    pub(crate) class: Class,
+pub(crate) struct RequestFailure {
+    pub(crate) class: FailureClass,
     pub(crate) cause: String,
 }
 
-impl Failure {
-    pub(crate) fn new(class: Class, cause: impl Into<String>) -> Self {
+impl RequestFailure {
+    pub(crate) fn new(class: FailureClass, cause: impl Into<String>) -> Self {
         Self { class, cause: cause.into() }
     }
 
     /// A failure for which a retry may help.
     pub(crate) fn again(cause: impl Into<String>) -> Self {
-        Self::new(Class::Again { wait: None, slower: false }, cause)
+        Self::new(FailureClass::Again { wait: None, slower: false }, cause)
     }
 
     pub(crate) fn wrong(cause: impl Into<String>) -> Self {
-        Self::new(Class::Wrong, cause)
+        Self::new(FailureClass::Wrong, cause)
     }
 
     /// The failure for a panic: a defect of this package, or of a library, that the answer of a server triggered.
     fn defect(panic: &(dyn Any + Send)) -> Self {
-        let said = panic.downcast_ref::<String>().map(String::as_str);
-        let said = said.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("it panicked");
-        let said = text::shown(said);
+        let declared = panic.downcast_ref::<String>().map(String::as_str);
+        let declared = declared.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("it panicked");
+        let declared = text::escape(declared);
         Self::wrong(format!(
-            "its answer cannot be processed, which is a defect of max_weights: please report it ({said})"
+            "its answer cannot be processed, which is a defect of max_weights: please report it ({declared})"
         ))
     }
 
     pub(crate) fn changed(cause: impl Into<String>) -> Self {
-        Self::new(Class::Changed, cause)
+        Self::new(FailureClass::Changed, cause)
     }
 
     /// The failure for an answer without the bytes. `body` is its beginning.
@@ -87,34 +87,34 @@ impl Failure {
         let known = code.as_deref().unwrap_or_default();
         let class = match status.as_u16() {
             _ if ["SlowDown", "RequestTimeout", "InternalError", "ServiceUnavailable"].contains(&known) => {
-                Class::Again { wait: wait(headers), slower: known == "SlowDown" }
+                FailureClass::Again { wait: wait(headers), slower: known == "SlowDown" }
             }
-            429 | 503 => Class::Again { wait: wait(headers), slower: true },
-            408 | 425 | 500 | 502 | 504 => Class::Again { wait: wait(headers), slower: false },
-            404 | 410 => Class::Missing,
-            412 => Class::Changed,
-            401 | 403 => Class::Denied,
-            400 if known.starts_with("Expired") => Class::Denied,
-            _ => Class::Wrong,
+            429 | 503 => FailureClass::Again { wait: wait(headers), slower: true },
+            408 | 425 | 500 | 502 | 504 => FailureClass::Again { wait: wait(headers), slower: false },
+            404 | 410 => FailureClass::Missing,
+            412 => FailureClass::Changed,
+            401 | 403 => FailureClass::Denied,
+            400 if known.starts_with("Expired") => FailureClass::Denied,
+            _ => FailureClass::Wrong,
         };
         let name = headers
             .get("x-error-code")
             .and_then(|value| value.to_str().ok())
             .map(str::to_owned)
             .or_else(|| code.clone());
-        let changed = if class == Class::Changed { ANOTHER } else { "" };
+        let changed = if class == FailureClass::Changed { ANOTHER } else { "" };
         let mut cause = format!("{changed}{}", status.as_u16());
         if let Some(name) = name.as_deref().or(status.canonical_reason()) {
-            cause.push_str(&format!(" {}", text::cut(&text::shown(name), 80)));
+            cause.push_str(&format!(" {}", text::cut(&text::escape(name), 80)));
         }
         if let Some(message) = message(body) {
-            cause.push_str(&format!(": {}", text::cut(&text::shown(&message), 200)));
+            cause.push_str(&format!(": {}", text::cut(&text::escape(&message), 200)));
         }
         if let Some(request) = ["x-amz-request-id", "x-request-id"].iter().find_map(|name| headers.get(*name)) {
-            cause.push_str(&format!(" (request {})", text::cut(&text::shown(request.to_str().unwrap_or("?")), 60)));
+            cause.push_str(&format!(" (request {})", text::cut(&text::escape(request.to_str().unwrap_or("?")), 60)));
         }
-        if let Some(seconds) = asked_wait(headers).filter(|seconds| *seconds > LONGEST_WAIT.as_secs()) {
-            let most = LONGEST_WAIT.as_secs();
+        if let Some(seconds) = retry_after(headers).filter(|seconds| *seconds > MAX_WAIT.as_secs()) {
+            let most = MAX_WAIT.as_secs();
             cause.push_str(&format!("; the server asks to wait {seconds} s, more than the limit of {most} s"));
         }
         if let Some(cure) = cure(status, known) {
@@ -141,8 +141,8 @@ impl Failure {
     /// The error about a file that is written.
     pub(crate) fn written(self, url: &Path, action: &str, tries: u32, time: Duration) -> Error {
         let kind = match self.class {
-            Class::Missing => io::ErrorKind::NotFound,
-            Class::Changed => io::ErrorKind::AlreadyExists,
+            FailureClass::Missing => io::ErrorKind::NotFound,
+            FailureClass::Changed => io::ErrorKind::AlreadyExists,
             _ => return self.error(url, action, tries, time),
         };
         let cause = self.cause.strip_prefix(ANOTHER).unwrap_or(&self.cause);
@@ -154,31 +154,31 @@ impl Failure {
     pub(crate) fn error(self, url: &Path, action: &str, tries: u32, time: Duration) -> Error {
         let path = store::redacted(url);
         let kind = match self.class {
-            Class::Missing => return Error::MissingFile { path, near: Vec::new() },
-            Class::Changed => return changed_at(&path, self.cause),
-            Class::Denied => io::ErrorKind::PermissionDenied,
-            Class::Again { .. } | Class::Unreachable => io::ErrorKind::ConnectionAborted,
-            Class::Wrong => io::ErrorKind::InvalidData,
+            FailureClass::Missing => return Error::MissingFile { path, near: Vec::new() },
+            FailureClass::Changed => return changed_at(&path, self.cause),
+            FailureClass::Denied => io::ErrorKind::PermissionDenied,
+            FailureClass::Again { .. } | FailureClass::Unreachable => io::ErrorKind::ConnectionAborted,
+            FailureClass::Wrong => io::ErrorKind::InvalidData,
         };
         Error::io(&path, action, io::Error::new(kind, format!("{}{}", self.cause, after(tries, time))))
     }
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for RequestFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.cause)
     }
 }
 
-impl std::error::Error for Failure {}
+impl std::error::Error for RequestFailure {}
 
-impl From<reqwest::Error> for Failure {
+impl From<reqwest::Error> for RequestFailure {
     fn from(error: reqwest::Error) -> Self {
         Self::from(&error)
     }
 }
 
-impl From<&reqwest::Error> for Failure {
+impl From<&reqwest::Error> for RequestFailure {
     fn from(error: &reqwest::Error) -> Self {
         if let Some(failure) = of_error(error) {
             return failure;
@@ -197,30 +197,30 @@ impl From<&reqwest::Error> for Failure {
             reason = inner.to_string();
             source = inner.source();
         }
-        let cause = format!("{what}: {}", text::cut(&text::shown(&reason), 200));
+        let cause = format!("{what}: {}", text::cut(&text::escape(&reason), 200));
         match error.is_connect() {
             true if reason.contains("certificate") => Self::wrong(cause),
-            true => Self::new(Class::Unreachable, cause),
+            true => Self::new(FailureClass::Unreachable, cause),
             false => Self::again(cause),
         }
     }
 }
 
 /// The result of a request. A panic in it becomes a failure: libraries trust numbers from servers, such as how long a token is valid.
-pub(crate) async fn caught<T>(request: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+pub(crate) async fn caught<T>(request: impl Future<Output = Result<T, RequestFailure>>) -> Result<T, RequestFailure> {
     match AssertUnwindSafe(request).catch_unwind().await {
         Ok(answer) => answer,
-        Err(panic) => Err(Failure::defect(&*panic)),
+        Err(panic) => Err(RequestFailure::defect(&*panic)),
     }
 }
 
 /// Our failure behind an error.
-pub(crate) fn of_error(error: &(dyn std::error::Error + 'static)) -> Option<Failure> {
+pub(crate) fn of_error(error: &(dyn std::error::Error + 'static)) -> Option<RequestFailure> {
     std::iter::successors(Some(error), |error| error.source()).find_map(|error| error.downcast_ref()).cloned()
 }
 
 /// The failure behind an error of a store.
-pub(crate) fn of_store(error: object_store::Error) -> Failure {
+pub(crate) fn of_store(error: object_store::Error) -> RequestFailure {
     if let Some(failure) = of_error(&error) {
         return failure;
     }
@@ -229,25 +229,27 @@ pub(crate) fn of_store(error: object_store::Error) -> Failure {
         return error.into();
     }
     let broken = sources().any(<dyn std::error::Error>::is::<object_store::client::HttpError>);
-    let cause = text::cut(&text::shown(&error.to_string()), 300).to_string();
+    let cause = text::cut(&text::escape(&error.to_string()), 300).to_string();
     match error {
-        object_store::Error::NotFound { .. } => Failure::new(Class::Missing, cause),
-        object_store::Error::Precondition { .. } | object_store::Error::NotModified { .. } => Failure::changed(cause),
-        object_store::Error::PermissionDenied { .. } | object_store::Error::Unauthenticated { .. } => {
-            Failure::new(Class::Denied, cause)
+        object_store::Error::NotFound { .. } => RequestFailure::new(FailureClass::Missing, cause),
+        object_store::Error::Precondition { .. } | object_store::Error::NotModified { .. } => {
+            RequestFailure::changed(cause)
         }
-        _ if broken => Failure::again(cause),
-        _ => Failure::wrong(cause),
+        object_store::Error::PermissionDenied { .. } | object_store::Error::Unauthenticated { .. } => {
+            RequestFailure::new(FailureClass::Denied, cause)
+        }
+        _ if broken => RequestFailure::again(cause),
+        _ => RequestFailure::wrong(cause),
     }
 }
 
 /// How long to wait as the server requests; `None` if that exceeds the limit.
 fn wait(headers: &HeaderMap) -> Option<Duration> {
-    asked_wait(headers).map(Duration::from_secs).filter(|wait| *wait <= LONGEST_WAIT)
+    retry_after(headers).map(Duration::from_secs).filter(|wait| *wait <= MAX_WAIT)
 }
 
 /// How many seconds the server asks to wait, by `Retry-After` in seconds or the hub's `RateLimit: "…";r=0;t=87`.
-fn asked_wait(headers: &HeaderMap) -> Option<u64> {
+fn retry_after(headers: &HeaderMap) -> Option<u64> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     text("retry-after").and_then(|text| text.trim().parse::<u64>().ok()).or_else(|| {
         let limit = text("ratelimit")?;
@@ -308,18 +310,18 @@ pub(crate) fn noted(error: Error, note: &str) -> Error {
 mod tests {
     use super::*;
 
-    fn answer(status: u16, headers: &[(&'static str, &str)], body: &str) -> Failure {
+    fn answer(status: u16, headers: &[(&'static str, &str)], body: &str) -> RequestFailure {
         let mut map = HeaderMap::new();
         for (name, value) in headers {
             map.insert(*name, value.parse().expect("a value"));
         }
-        Failure::of_answer(StatusCode::from_u16(status).expect("a status"), &map, body)
+        RequestFailure::of_answer(StatusCode::from_u16(status).expect("a status"), &map, body)
     }
 
     #[test]
     fn answers_are_told_apart() {
-        let again = |failure: &Failure| match failure.class {
-            Class::Again { wait, slower } => (wait.map(|wait| wait.as_secs()), slower),
+        let again = |failure: &RequestFailure| match failure.class {
+            FailureClass::Again { wait, slower } => (wait.map(|wait| wait.as_secs()), slower),
             other => panic!("{other:?}"),
         };
         let slow = "<?xml version='1.0'?><Error><Code>SlowDown</Code><Message>Reduce</Message></Error>";
@@ -328,20 +330,20 @@ mod tests {
         assert_eq!(again(&answer(429, &[("retry-after", "3")], "")), (Some(3), true));
         assert_eq!(again(&answer(429, &[("ratelimit", "\"resolvers\";r=0;t=87")], "")), (Some(87), true));
         assert_eq!(again(&answer(500, &[], "")), (None, false));
-        assert_eq!(answer(404, &[], "").class, Class::Missing);
-        assert_eq!(answer(412, &[], "").class, Class::Changed);
+        assert_eq!(answer(404, &[], "").class, FailureClass::Missing);
+        assert_eq!(answer(412, &[], "").class, FailureClass::Changed);
         let expired = "<Error><Code>ExpiredToken</Code><Message>The token has expired.</Message></Error>";
         let failure = answer(400, &[("x-amz-request-id", "ABC")], expired);
-        assert_eq!(failure.class, Class::Denied);
+        assert_eq!(failure.class, FailureClass::Denied);
         assert_eq!(
             failure.cause,
             "400 ExpiredToken: The token has expired. (request ABC); the token has expired: renew it, or give a function as credentials="
         );
         let two =
             "--b\r\n\r\nHTTP/1.1 404 Not found\r\n\r\n<Error><Code>BlobNotFound</Code></Error>\r\n--b\r\n\r\nHTTP/1.1 ";
-        let several = |status: &str| Failure::of_several(&HeaderMap::new(), &format!("{two}{status}\r\n--b--"));
+        let several = |status: &str| RequestFailure::of_several(&HeaderMap::new(), &format!("{two}{status}\r\n--b--"));
         assert!(several("202 Accepted").is_none(), "what is not there is removed");
-        assert_eq!(several("403 No").map(|failure| failure.class), Some(Class::Denied));
+        assert_eq!(several("403 No").map(|failure| failure.class), Some(FailureClass::Denied));
         assert_eq!(again(&several("503 Busy").expect("a failure")), (None, true));
         let failure = answer(403, &[], "{\"error\":\"gated\\u0007 repo\"}");
         assert!(failure.cause.starts_with("403 Forbidden: gated\\u{7} repo") || !failure.cause.contains('\u{7}'));

@@ -9,44 +9,44 @@ use std::time::{Duration, Instant};
 
 use futures_util::{StreamExt, TryStreamExt, stream};
 use http::{HeaderMap, StatusCode};
-use max_weights::memory::{Fingerprint, Identity, Origin};
-use max_weights::source::{Filesystem, Part, ReadCost, Source, store};
+use max_weights::memory::{FileIdentity, IdentityKind, Origin};
+use max_weights::source::{Filesystem, ReadCost, ReadRange, Source, store};
 use max_weights::workers::Interrupt;
 use max_weights::{Error, Result};
 use sha2::{Digest, Sha256};
 
-use crate::answer::{Answer, shown};
 use crate::bucket::Bucket;
-use crate::failure::{Class, Failure, caught, code};
-use crate::gate::Gate;
-use crate::options::Options;
+use crate::failure::{FailureClass, RequestFailure, caught, code};
+use crate::options::RemoteOptions;
+use crate::pacing::ServerPacing;
 use crate::ranges::{Lengths, Request, requests};
+use crate::response::{ResponseBody, display_range};
 use crate::runtime::wait;
 use crate::web::WebFile;
 
 /// Bytes that are fetched at opening: they have the headers of nearly all checkpoints.
 pub(crate) const FIRST: u64 = 128 << 10;
 /// How much of a file is searched for an error of the server.
-const MOST_TEXT: usize = 4 << 10;
+const MAX_TEXT: usize = 4 << 10;
 /// The most retries for a server that never answered: its name may be wrong.
 const FEW_RETRIES: u32 = 2;
 /// Gaps of at most this many bytes are read even if the caller does not allow gaps.
-const APART: u64 = 16 << 10;
+const MAX_GAP_BYTES: u64 = 16 << 10;
 /// A rate in bytes per second below which a stream counts as stalled.
 const SLOWEST: f64 = 1000.0;
 /// The bounds of the backoff before a retry.
-const SHORTEST: f64 = 0.1;
-const LONGEST: f64 = 10.0;
+const MIN_BACKOFF_SECONDS: f64 = 0.1;
+const MAX_BACKOFF_SECONDS: f64 = 10.0;
 
 /// Where a file is.
 #[derive(Debug)]
-pub(crate) enum Place {
+pub(crate) enum FileLocation {
     Web(WebFile),
     Object(Arc<Bucket>, String),
 }
 
-impl Place {
-    async fn get(&self, range: Range<u64>, tag: Option<&str>) -> Result<Answer, Failure> {
+impl FileLocation {
+    async fn get(&self, range: Range<u64>, tag: Option<&str>) -> Result<ResponseBody, RequestFailure> {
         match self {
             Self::Web(file) => file.get(range, tag).await,
             Self::Object(bucket, key) => bucket.get(key, range, tag).await,
@@ -57,8 +57,8 @@ impl Place {
 /// How requests to a server are made.
 #[derive(Debug, Clone)]
 pub(crate) struct Asking {
-    pub(crate) gate: Arc<Gate>,
-    pub(crate) options: Arc<Options>,
+    pub(crate) pacing: Arc<ServerPacing>,
+    pub(crate) options: Arc<RemoteOptions>,
 }
 
 /// A remote file, as of its opening.
@@ -66,7 +66,7 @@ pub(crate) struct RemoteFile {
     url: PathBuf,
     /// The requested URL.
     address: String,
-    place: Place,
+    place: FileLocation,
     asking: Asking,
     origin: Arc<Origin>,
     tag: Option<String>,
@@ -83,11 +83,11 @@ impl fmt::Debug for RemoteFile {
 
 impl RemoteFile {
     /// Opens a file by fetching its first bytes, together with its length and identity.
-    pub(crate) async fn open(url: PathBuf, place: Place, asking: Asking) -> Result<Self> {
+    pub(crate) async fn open(url: PathBuf, place: FileLocation, asking: Asking) -> Result<Self> {
         let mut first = Vec::new();
         let got = tried(&asking, &url, "open it", async |_| {
             first.clear();
-            let _pass = asking.gate.enter().await;
+            let _pass = asking.pacing.enter().await;
             let began = Instant::now();
             let answer = match head(place.get(0..FIRST, None), asking.options.stall).await {
                 Err(failure) if failure.is_beyond_the_end() => return Ok((0, None, String::new())),
@@ -100,29 +100,32 @@ impl RemoteFile {
             let mut body = Body::new(answer, asking.options.stall);
             while let Some(chunk) = body.next().await? {
                 if first.len() + chunk.len() > len as usize {
-                    return Err(Failure::wrong(format!("more bytes arrived than the requested {}", shown(&range))));
+                    return Err(RequestFailure::wrong(format!(
+                        "more bytes arrived than the requested {}",
+                        display_range(&range)
+                    )));
                 }
                 first.extend_from_slice(&chunk);
             }
             // An error with a success status, as long as a small file.
-            let text = String::from_utf8_lossy(&first[..first.len().min(MOST_TEXT)]);
+            let text = String::from_utf8_lossy(&first[..first.len().min(MAX_TEXT)]);
             if total == len && code(&text).is_some() {
-                return Err(Failure::of_answer(StatusCode::OK, &HeaderMap::new(), &text));
+                return Err(RequestFailure::of_answer(StatusCode::OK, &HeaderMap::new(), &text));
             }
             if (first.len() as u64) < len {
-                return Err(Failure::again(format!("only {} of {len} bytes arrived", first.len())));
+                return Err(RequestFailure::again(format!("only {} of {len} bytes arrived", first.len())));
             }
-            asking.gate.ended_well(latency, len, began.elapsed());
+            asking.pacing.on_success(latency, len, began.elapsed());
             Ok((total, tag, address))
         });
         let (len, tag, address) = got.await?;
         let mut hash = Sha256::new();
         hash.update(tag.as_deref().unwrap_or_default());
-        let fingerprint = Fingerprint { len, identity: Identity::Object(hash.finalize().into()) };
+        let fingerprint = FileIdentity { len, identity: IdentityKind::Object(hash.finalize().into()) };
         let path = store::redacted(&url);
         let kind = match &place {
-            Place::Web(_) => "a web server",
-            Place::Object(..) => "an object store",
+            FileLocation::Web(_) => "a web server",
+            FileLocation::Object(..) => "an object store",
         };
         let origin = Arc::new(Origin { absolute: path.clone(), path, fingerprint });
         Ok(Self { url, address, place, asking, origin, tag, first, kind })
@@ -136,7 +139,7 @@ impl RemoteFile {
     }
 
     /// Whether a change would be detected: the server has a tag or time for the content, or all of it was read at opening.
-    pub(crate) fn is_told_apart(&self) -> bool {
+    pub(crate) fn is_distinguished(&self) -> bool {
         self.tag.is_some() || self.first_len() == self.len()
     }
 
@@ -154,9 +157,9 @@ impl RemoteFile {
     async fn fetch(&self, mut request: Request<'_>) -> Result<()> {
         let whole = request.range.clone();
         let mut at = whole.start;
-        let action = format!("read bytes {}", shown(&whole));
+        let action = format!("read bytes {}", display_range(&whole));
         tried(&self.asking, &self.url, &action, async |_| {
-            let _pass = self.asking.gate.enter().await;
+            let _pass = self.asking.pacing.enter().await;
             let began = Instant::now();
             let rest = at..whole.end;
             let answer = match head(self.place.get(rest.clone(), self.tag.as_deref()), self.asking.options.stall).await
@@ -165,32 +168,37 @@ impl RemoteFile {
                 Err(failure) if failure.is_beyond_the_end() => {
                     let (then, cause) = (self.len(), failure.cause);
                     let cause = format!("it had {then} bytes when it was opened, and has fewer now ({cause})");
-                    return Err(Failure::changed(cause));
+                    return Err(RequestFailure::changed(cause));
                 }
                 answer => answer?,
             };
             if answer.total != self.len() {
                 let (now, then) = (answer.total, self.len());
-                return Err(Failure::changed(format!("it had {then} bytes when it was opened, and has {now} now")));
+                return Err(RequestFailure::changed(format!(
+                    "it had {then} bytes when it was opened, and has {now} now"
+                )));
             }
             if answer.range != rest {
-                let cause = format!("requested bytes {}, got {}", shown(&rest), shown(&answer.range));
-                return Err(Failure::wrong(cause));
+                let cause = format!("requested bytes {}, got {}", display_range(&rest), display_range(&answer.range));
+                return Err(RequestFailure::wrong(cause));
             }
             let latency = began.elapsed();
             let mut body = Body::new(answer, self.asking.options.stall);
             while let Some(chunk) = body.next().await? {
                 let end = at + chunk.len() as u64;
                 if end > whole.end {
-                    return Err(Failure::wrong(format!("more bytes arrived than the requested {}", shown(&rest))));
+                    return Err(RequestFailure::wrong(format!(
+                        "more bytes arrived than the requested {}",
+                        display_range(&rest)
+                    )));
                 }
                 request.fill(at, &chunk);
                 at = end;
             }
             if at < whole.end {
-                return Err(Failure::again(format!("the answer ended {} bytes early", whole.end - at)));
+                return Err(RequestFailure::again(format!("the answer ended {} bytes early", whole.end - at)));
             }
-            self.asking.gate.ended_well(latency, rest.end - rest.start, began.elapsed());
+            self.asking.pacing.on_success(latency, rest.end - rest.start, began.elapsed());
             Ok(())
         })
         .await
@@ -199,28 +207,28 @@ impl RemoteFile {
 
 /// The stream of the bytes of an answer.
 struct Body {
-    bytes: stream::BoxStream<'static, Result<bytes::Bytes, Failure>>,
+    bytes: stream::BoxStream<'static, Result<bytes::Bytes, RequestFailure>>,
     stall: Duration,
     began: Instant,
     come: u64,
 }
 
 impl Body {
-    fn new(answer: Answer, stall: Duration) -> Self {
+    fn new(answer: ResponseBody, stall: Duration) -> Self {
         Self { bytes: answer.body, stall, began: Instant::now(), come: 0 }
     }
 
     /// The next bytes; a failure if the stream stalls or is too slow.
-    async fn next(&mut self) -> Result<Option<bytes::Bytes>, Failure> {
+    async fn next(&mut self) -> Result<Option<bytes::Bytes>, RequestFailure> {
         let seconds = self.stall.as_secs_f64();
         let Ok(chunk) = tokio::time::timeout(self.stall, self.bytes.next()).await else {
-            return Err(Failure::again(format!("no data arrived for {seconds:.0} s")));
+            return Err(RequestFailure::again(format!("no data arrived for {seconds:.0} s")));
         };
         let chunk = chunk.transpose()?;
         self.come += chunk.as_ref().map_or(0, |chunk| chunk.len() as u64);
         let elapsed = self.began.elapsed().as_secs_f64();
         if chunk.is_some() && elapsed > seconds && (self.come as f64) < SLOWEST * elapsed {
-            return Err(Failure::again(format!("only {} of its bytes arrived in {elapsed:.0} s", self.come)));
+            return Err(RequestFailure::again(format!("only {} of its bytes arrived in {elapsed:.0} s", self.come)));
         }
         Ok(chunk)
     }
@@ -231,67 +239,67 @@ pub(crate) async fn tried<T>(
     asking: &Asking,
     url: &Path,
     action: &str,
-    mut once: impl AsyncFnMut(u32) -> Result<T, Failure>,
+    mut once: impl AsyncFnMut(u32) -> Result<T, RequestFailure>,
 ) -> Result<T> {
-    let mut tries = Tries::default();
+    let mut tries = RetryPolicy::default();
     loop {
         let failure = match caught(once(tries.number)).await {
             Ok(value) => return Ok(value),
             Err(failure) => failure,
         };
-        if let Err((failure, tries, time)) = tries.go_on(asking, failure).await {
+        if let Err((failure, tries, time)) = tries.wait(asking, failure).await {
             return Err(failure.error(url, action, tries, time));
         }
     }
 }
 
 /// The same for a task, whose future may move to another thread. Returns the last failure, the number of tries, and their time.
-pub(crate) async fn tried_or<T, F: Future<Output = Result<T, Failure>>>(
+pub(crate) async fn tried_or<T, F: Future<Output = Result<T, RequestFailure>>>(
     asking: &Asking,
     mut once: impl FnMut(u32) -> F,
-) -> Result<T, (Failure, u32, Duration)> {
-    let mut tries = Tries::default();
+) -> Result<T, (RequestFailure, u32, Duration)> {
+    let mut tries = RetryPolicy::default();
     loop {
         match caught(once(tries.number)).await {
             Ok(value) => return Ok(value),
-            Err(failure) => tries.go_on(asking, failure).await?,
+            Err(failure) => tries.wait(asking, failure).await?,
         }
     }
 }
 
 #[derive(Debug)]
-struct Tries {
+struct RetryPolicy {
     began: Instant,
     /// The current try, from 1 on.
     number: u32,
 }
 
-impl Default for Tries {
+impl Default for RetryPolicy {
     fn default() -> Self {
         Self { began: Instant::now(), number: 1 }
     }
 }
 
-impl Tries {
+impl RetryPolicy {
     /// Waits until the next try after a failure.
     ///
     /// # Errors
     /// The failure is permanent, or the retries are exhausted. It comes with the number of tries and their time.
-    async fn go_on(&mut self, asking: &Asking, failure: Failure) -> Result<(), (Failure, u32, Duration)> {
+    async fn wait(&mut self, asking: &Asking, failure: RequestFailure) -> Result<(), (RequestFailure, u32, Duration)> {
         let retries = match failure.class {
-            Class::Again { wait, slower } => {
-                asking.gate.slow_down(slower, wait);
+            FailureClass::Again { wait, slower } => {
+                asking.pacing.on_throttle(slower, wait);
                 asking.options.retries
             }
-            Class::Unreachable if asking.gate.has_answered() => asking.options.retries,
-            Class::Unreachable => asking.options.retries.min(FEW_RETRIES),
+            FailureClass::Unreachable if asking.pacing.has_answered() => asking.options.retries,
+            FailureClass::Unreachable => asking.options.retries.min(FEW_RETRIES),
             _ => 0,
         };
         if self.number > retries {
             return Err((failure, self.number, self.began.elapsed()));
         }
         // Jitter, so that retries do not arrive at the same time.
-        let most = (SHORTEST * f64::from(1 << self.number.min(10))).min(LONGEST);
+        let most = (MIN_BACKOFF_SECONDS * f64::from(1 << self.number.min(10))).min(MAX_BACKOFF_SECONDS);
         let share = f64::from(self.began.elapsed().subsec_nanos() % 1_000) / 1_000.0;
         tokio::time::sleep(Duration::from_secs_f64(most * (0.5 + share / 2.0))).await;
         self.number += 1;
@@ -300,10 +308,13 @@ impl Tries {
 }
 
 /// The head of an answer; a failure if it does not arrive within `stall`.
-async fn head(answer: impl Future<Output = Result<Answer, Failure>>, stall: Duration) -> Result<Answer, Failure> {
+async fn head(
+    answer: impl Future<Output = Result<ResponseBody, RequestFailure>>,
+    stall: Duration,
+) -> Result<ResponseBody, RequestFailure> {
     match tokio::time::timeout(stall, answer).await {
         Ok(answer) => answer,
-        Err(_) => Err(Failure::again(format!("no answer came for {:.0} s", stall.as_secs_f64()))),
+        Err(_) => Err(RequestFailure::again(format!("no answer came for {:.0} s", stall.as_secs_f64()))),
     }
 }
 
@@ -312,12 +323,12 @@ impl Source for RemoteFile {
         &self.origin
     }
 
-    fn read(&self, parts: &mut [Part<'_>], interrupt: Interrupt<'_>) -> Result<()> {
+    fn read(&self, parts: &mut [ReadRange<'_>], interrupt: Interrupt<'_>) -> Result<()> {
         self.read_across_gaps(parts, self.cost().max_gap(), interrupt)
     }
 
-    fn read_apart(&self, parts: &mut [Part<'_>], interrupt: Interrupt<'_>) -> Result<()> {
-        self.read_across_gaps(parts, APART, interrupt)
+    fn read_materialized(&self, parts: &mut [ReadRange<'_>], interrupt: Interrupt<'_>) -> Result<()> {
+        self.read_across_gaps(parts, MAX_GAP_BYTES, interrupt)
     }
 
     fn check_unchanged(&self) -> Result<()> {
@@ -329,13 +340,13 @@ impl Source for RemoteFile {
     }
 
     fn cost(&self) -> ReadCost {
-        self.asking.gate.cost()
+        self.asking.pacing.cost()
     }
 }
 
 impl RemoteFile {
     /// Fills parts, and fetches gaps of at most `gap` bytes together with their neighbours.
-    fn read_across_gaps(&self, parts: &mut [Part<'_>], gap: u64, interrupt: Interrupt<'_>) -> Result<()> {
+    fn read_across_gaps(&self, parts: &mut [ReadRange<'_>], gap: u64, interrupt: Interrupt<'_>) -> Result<()> {
         let mut missing = Vec::new();
         for part in parts.iter_mut() {
             let end = part.offset.checked_add(part.bytes.len() as u64).filter(|end| *end <= self.len());
@@ -353,17 +364,17 @@ impl RemoteFile {
                 start.copy_from_slice(&self.first[part.offset as usize..][..known]);
             }
             if !rest.is_empty() {
-                missing.push(Part { offset: part.offset + known as u64, bytes: rest });
+                missing.push(ReadRange { offset: part.offset + known as u64, bytes: rest });
             }
         }
         if missing.is_empty() {
             return Ok(());
         }
-        let asked = self.asking.options.request_bytes.map(Lengths::at_most);
-        let requests = requests(missing, gap, asked.unwrap_or_else(|| self.asking.gate.lengths()));
-        let under_way = self.asking.options.requests;
+        let requested = self.asking.options.request_bytes.map(Lengths::at_most);
+        let requests = requests(missing, gap, requested.unwrap_or_else(|| self.asking.pacing.lengths()));
+        let in_flight = self.asking.options.requests;
         wait(interrupt, self.asking.options.timeout, ("read it", &self.url), async {
-            stream::iter(requests).map(|request| self.fetch(request)).buffer_unordered(under_way).try_collect().await
+            stream::iter(requests).map(|request| self.fetch(request)).buffer_unordered(in_flight).try_collect().await
         })
     }
 }

@@ -7,17 +7,17 @@ use serde::Deserialize;
 use url::Url;
 
 use crate::client::clients;
-use crate::failure::Failure;
-use crate::options::{Options, Secret};
+use crate::failure::RequestFailure;
+use crate::options::{RemoteOptions, Secret};
 use crate::url::is_loopback;
 use crate::web::beginning;
 
 /// The default hub.
 const HUB: &str = "https://huggingface.co";
 /// The most bytes of an answer that lists the files of a model.
-const MOST_LIST: usize = 32 << 20;
+const MAX_LIST: usize = 32 << 20;
 /// The most files of a model.
-const MOST_FILES: usize = 100_000;
+const MAX_FILES: usize = 100_000;
 
 #[derive(Debug, Clone)]
 pub(crate) struct Hub {
@@ -26,20 +26,21 @@ pub(crate) struct Hub {
 }
 
 impl Hub {
-    pub(crate) fn new(options: &Options) -> Result<Self, Failure> {
+    pub(crate) fn new(options: &RemoteOptions) -> Result<Self, RequestFailure> {
         let endpoint = options.endpoint.clone().or_else(|| variable("HF_ENDPOINT")).unwrap_or_else(|| HUB.to_owned());
         let Ok(endpoint) = Url::parse(&format!("{}/", endpoint.trim_end_matches('/'))) else {
-            return Err(Failure::wrong("the address of the hub is not a URL"));
+            return Err(RequestFailure::wrong("the address of the hub is not a URL"));
         };
         if endpoint.scheme() == "http" && !options.allow_http && !is_loopback(&endpoint) {
-            return Err(Failure::wrong(
+            return Err(RequestFailure::wrong(
                 "the address of the hub is not encrypted: use https://, or say allow_http=True",
             ));
         }
         let token = match &options.credentials {
             crate::options::Credentials::Anonymous => None,
             crate::options::Credentials::Provider(provider) => {
-                let fields = provider().map_err(|error| Failure::wrong(format!("credentials= failed: {error}")))?;
+                let fields =
+                    provider().map_err(|error| RequestFailure::wrong(format!("credentials= failed: {error}")))?;
                 fields.into_iter().find_map(|(name, value)| (name == "token").then_some(value))
             }
             crate::options::Credentials::Found => token(),
@@ -52,23 +53,23 @@ impl Hub {
     }
 
     /// The URL of a file of a model.
-    pub(crate) fn file(&self, model: &str, revision: &str, path: &str) -> Result<Url, Failure> {
+    pub(crate) fn file(&self, model: &str, revision: &str, path: &str) -> Result<Url, RequestFailure> {
         self.url(&[model, "resolve"], revision, path)
     }
 
     /// A URL of the hub. Names are encoded, so that none leaves its segment or begins a query.
-    fn url(&self, parts: &[&str], revision: &str, path: &str) -> Result<Url, Failure> {
+    fn url(&self, parts: &[&str], revision: &str, path: &str) -> Result<Url, RequestFailure> {
         let parts = parts.iter().map(|part| encoded(part)).collect::<Vec<_>>().join("/");
         let revision = encoded(revision).replace('/', "%2F");
         let path = if path.is_empty() { String::new() } else { format!("/{}", encoded(path)) };
         let url = self.endpoint.join(&format!("{parts}/{revision}{path}"));
-        url.map_err(|_| Failure::wrong("this is not a valid name of a file of the hub"))
+        url.map_err(|_| RequestFailure::wrong("this is not a valid name of a file of the hub"))
     }
 
     /// The current commit of a revision, and the names of all files in it.
-    pub(crate) async fn files(&self, model: &str, revision: &str) -> Result<(String, Vec<String>), Failure> {
+    pub(crate) async fn files(&self, model: &str, revision: &str) -> Result<(String, Vec<String>), RequestFailure> {
         let url = self.url(&["api/models", model, "revision"], revision, "")?;
-        let clients = clients().map_err(|error| Failure::wrong(error.to_string()))?;
+        let clients = clients().map_err(|error| RequestFailure::wrong(error.to_string()))?;
         let mut request = clients.named.get(url.clone());
         if let Some(token) = self.token.as_ref().filter(|_| url.scheme() == "https" || is_loopback(&url)) {
             request = request.bearer_auth(token.reveal());
@@ -76,19 +77,19 @@ impl Hub {
         let mut response = request.send().await?;
         let (status, headers) = (response.status(), response.headers().clone());
         if !status.is_success() {
-            return Err(Failure::of_answer(status, &headers, &beginning(response).await));
+            return Err(RequestFailure::of_answer(status, &headers, &beginning(response).await));
         }
         let mut bytes = Vec::new();
         while let Some(chunk) = response.chunk().await? {
             bytes.extend_from_slice(&chunk);
-            if bytes.len() > MOST_LIST {
-                return Err(Failure::wrong(format!("the list of its files has more than {MOST_LIST} bytes")));
+            if bytes.len() > MAX_LIST {
+                return Err(RequestFailure::wrong(format!("the list of its files has more than {MAX_LIST} bytes")));
             }
         }
         let (commit, files) =
-            files_of(&bytes).ok_or_else(|| Failure::wrong("the hub's answer names no commit and no files"))?;
-        if files.len() > MOST_FILES {
-            return Err(Failure::wrong(format!("the model has more than {MOST_FILES} files")));
+            files_of(&bytes).ok_or_else(|| RequestFailure::wrong("the hub's answer names no commit and no files"))?;
+        if files.len() > MAX_FILES {
+            return Err(RequestFailure::wrong(format!("the model has more than {MAX_FILES} files")));
         }
         Ok((commit, files))
     }
@@ -96,7 +97,7 @@ impl Hub {
 
 /// The fields that are parsed; the rest of an answer takes no memory.
 #[derive(Deserialize)]
-struct Listed {
+struct HubAnswer {
     sha: String,
     siblings: Vec<Sibling>,
 }
@@ -108,7 +109,7 @@ struct Sibling {
 
 /// The commit and the files in an answer.
 fn files_of(bytes: &[u8]) -> Option<(String, Vec<String>)> {
-    let Listed { sha: commit, siblings } = json::read(bytes, MOST_LIST as u64).ok()?;
+    let HubAnswer { sha: commit, siblings } = json::read(bytes, MAX_LIST as u64).ok()?;
     if commit.is_empty() || commit.len() > 64 || !commit.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
         return None;
     }
@@ -145,14 +146,14 @@ mod tests {
         let hub = Hub { endpoint: Url::parse("https://hub.example/").expect("a URL"), token: None };
         let url = |path: &str| hub.file("org/model", "refs/pr/1", path).expect("a URL").to_string();
         let below = "https://hub.example/org/model/resolve/refs%2Fpr%2F1/";
-        for (path, there) in [
+        for (path, present) in [
             ("a/b.gguf", "a/b.gguf"),
             ("%2e%2e/%2e%2e/x", "%252e%252e/%252e%252e/x"),
             ("..%2Fx", "..%252Fx"),
             ("..\\..\\x", "..%5C..%5Cx"),
             ("x?y#z", "x%3Fy%23z"),
         ] {
-            assert_eq!(url(path), format!("{below}{there}"));
+            assert_eq!(url(path), format!("{below}{present}"));
         }
     }
 

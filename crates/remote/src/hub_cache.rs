@@ -59,8 +59,8 @@ impl HubFile<'_> {
             "{variable} is set, and the cache {} does not have it in this revision",
             text::path(folder.folder())
         );
-        let file = if path.is_empty() { String::new() } else { format!(" {}", text::shown(path)) };
-        let command = format!("hf download {model}{file} --revision {}", text::shown(revision));
+        let file = if path.is_empty() { String::new() } else { format!(" {}", text::escape(path)) };
+        let command = format!("hf download {model}{file} --revision {}", text::escape(revision));
         let name = format!("hf://{model}@{revision}/{path}");
         Error::NotInCache { name: name.trim_end_matches('/').to_owned(), cause, command }
     }

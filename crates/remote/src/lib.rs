@@ -10,24 +10,24 @@
 //! # Ok::<(), max_weights::Error>(())
 //! ```
 
-mod answer;
 mod bucket;
 mod cache;
 mod client;
 mod credentials;
+mod existing;
 mod failure;
 mod file;
-mod gate;
 mod hub;
 mod hub_cache;
 mod limiter;
 mod multipart;
 mod object;
 mod options;
+mod pacing;
 mod parts;
 mod ranges;
+mod response;
 mod runtime;
-mod same;
 mod sync;
 mod upload;
 mod url;
@@ -40,39 +40,39 @@ use std::sync::Arc;
 
 use futures_util::{StreamExt, stream};
 use max_weights::memory::ForkMutex;
-use max_weights::source::store::{self, IfExists, Listing, Store, Upload, not_written};
+use max_weights::source::store::{self, FolderObjects, IfExists, ObjectStore, StoreUpload, not_written};
 use max_weights::source::{LocalFile, Source};
 use max_weights::workers::Interrupt;
 use max_weights::{Error, Result};
 
-pub use options::{CacheOptions, Credentials, Fields, Options, Provider, Secret, Warn};
+pub use options::{CacheOptions, CredentialFields, Credentials, Provider, RemoteOptions, Secret, Warn};
 
 use crate::bucket::Bucket;
 use crate::cache::Cache;
-use crate::failure::Failure;
-use crate::file::{Asking, Place, RemoteFile};
-use crate::gate::Gate;
+use crate::failure::RequestFailure;
+use crate::file::{Asking, FileLocation, RemoteFile};
 use crate::hub::Hub;
 use crate::hub_cache::{HubFile, offline};
+use crate::pacing::ServerPacing;
 use crate::upload::ObjectUpload;
-use crate::url::{Address, Kind};
+use crate::url::{StoreKind, UrlAddress};
 use crate::web::WebFile;
 
 /// Opens URLs.
 #[derive(Debug, Default)]
 pub struct Remote {
-    options: Arc<Options>,
-    buckets: ForkMutex<HashMap<(Kind, String), Arc<Bucket>>>,
+    options: Arc<RemoteOptions>,
+    buckets: ForkMutex<HashMap<(StoreKind, String), Arc<Bucket>>>,
     /// By scheme and host: all requests to one server share a gate.
-    gates: ForkMutex<HashMap<String, Arc<Gate>>>,
+    pacings: ForkMutex<HashMap<String, Arc<ServerPacing>>>,
     cache: Option<Arc<Cache>>,
     /// Servers for which a warning was given that they do not report replaced files.
-    told: ForkMutex<HashSet<String>>,
+    reported: ForkMutex<HashSet<String>>,
 }
 
 impl Remote {
     /// Opens URLs with these options.
-    pub fn new(options: Options) -> Self {
+    pub fn new(options: RemoteOptions) -> Self {
         let cache = options.cache.clone().map(|cache| Arc::new(Cache::new(cache)));
         Self { options: Arc::new(options), cache, ..Self::default() }
     }
@@ -82,19 +82,19 @@ impl Remote {
         store::set_store(Arc::new(self));
     }
 
-    fn bucket(&self, kind: Kind, name: &str) -> Arc<Bucket> {
+    fn bucket(&self, kind: StoreKind, name: &str) -> Arc<Bucket> {
         let make = || Arc::new(Bucket::new(kind, name.to_owned(), (*self.options).clone()));
         self.buckets.lock().entry((kind, name.to_owned())).or_insert_with(make).clone()
     }
 
     /// Warns, once for each server, that it does not report replaced files.
     fn warn_of(&self, file: &RemoteFile) {
-        if file.is_told_apart() {
+        if file.is_distinguished() {
             return;
         }
         let server = server_of(file.path());
         if let Some(warn) = &self.options.warn
-            && self.told.lock().insert(server.clone())
+            && self.reported.lock().insert(server.clone())
         {
             warn(&format!(
                 "{server} gives neither ETag nor Last-Modified: a file that is replaced by one of the same length during a read cannot be detected (first seen for {})",
@@ -105,27 +105,31 @@ impl Remote {
 
     fn asking(&self, url: &Path) -> Asking {
         let server = server_of(url);
-        let gate =
-            self.gates.lock().entry(server).or_insert_with(|| Arc::new(Gate::new(self.options.requests))).clone();
-        Asking { gate, options: self.options.clone() }
+        let pacing = self
+            .pacings
+            .lock()
+            .entry(server)
+            .or_insert_with(|| Arc::new(ServerPacing::new(self.options.requests)))
+            .clone();
+        Asking { pacing, options: self.options.clone() }
     }
 
     /// The object of a URL, for writing.
     fn object(&self, url: &Path) -> Result<(Arc<Bucket>, String)> {
-        match Address::of(url, self.options.allow_http)? {
-            Address::Bucket { kind, bucket, key } if !key.is_empty() => Ok((self.bucket(kind, &bucket), key)),
+        match UrlAddress::of(url, self.options.allow_http)? {
+            UrlAddress::Bucket { kind, bucket, key } if !key.is_empty() => Ok((self.bucket(kind, &bucket), key)),
             _ => Err(not_written(&store::redacted(url))),
         }
     }
 
-    fn place(&self, url: &Path) -> Result<Place> {
-        Ok(match Address::of(url, self.options.allow_http)? {
-            Address::Bucket { kind, bucket, key } => Place::Object(self.bucket(kind, &bucket), key),
-            Address::Web(address) => Place::Web(WebFile::new(address, None)),
-            Address::Hub { model, revision, path } => {
-                let failed = |failure: Failure| failure.error(url, "open it", 1, std::time::Duration::ZERO);
+    fn place(&self, url: &Path) -> Result<FileLocation> {
+        Ok(match UrlAddress::of(url, self.options.allow_http)? {
+            UrlAddress::Bucket { kind, bucket, key } => FileLocation::Object(self.bucket(kind, &bucket), key),
+            UrlAddress::Web(address) => FileLocation::Web(WebFile::new(address, None)),
+            UrlAddress::Hub { model, revision, path } => {
+                let failed = |failure: RequestFailure| failure.error(url, "open it", 1, std::time::Duration::ZERO);
                 let hub = Hub::new(&self.options).map_err(failed)?;
-                Place::Web(WebFile::new(hub.file(&model, &revision, &path).map_err(failed)?, hub.token()))
+                FileLocation::Web(WebFile::new(hub.file(&model, &revision, &path).map_err(failed)?, hub.token()))
             }
         })
     }
@@ -133,25 +137,25 @@ impl Remote {
 
 impl Remote {
     /// The files in a folder; with `below`, in its subfolders, too.
-    fn files(&self, folder: &Path, below: bool, interrupt: Interrupt<'_>) -> Result<Option<Listing>> {
-        let address = Address::of(folder, self.options.allow_http)?;
+    fn files(&self, folder: &Path, below: bool, interrupt: Interrupt<'_>) -> Result<Option<FolderObjects>> {
+        let address = UrlAddress::of(folder, self.options.allow_http)?;
         let asking = self.asking(folder);
         let listed = |names: Vec<String>, folder: PathBuf| {
             if names.is_empty() {
                 return Err(Error::MissingFile { path: store::redacted(&folder), near: Vec::new() });
             }
-            Ok(Some(Listing { folder, names }))
+            Ok(Some(FolderObjects { folder, names }))
         };
         match address {
-            Address::Web(_) => Ok(None),
-            Address::Bucket { kind, bucket, key } => {
+            UrlAddress::Web(_) => Ok(None),
+            UrlAddress::Bucket { kind, bucket, key } => {
                 let bucket = self.bucket(kind, &bucket);
                 let names = runtime::wait(interrupt, self.options.timeout, ("list it", folder), async {
                     file::tried(&asking, folder, "list it", async |_| bucket.list(&key, below).await).await
                 })?;
                 listed(names, folder.to_path_buf())
             }
-            Address::Hub { model, revision, path } => {
+            UrlAddress::Hub { model, revision, path } => {
                 let (commit, names) = match offline() {
                     Some(variable) => {
                         let missing = || HubFile { model: &model, revision: &revision, path: &path }.missing(variable);
@@ -181,25 +185,25 @@ fn server_of(url: &Path) -> String {
 }
 
 /// A file that was opened.
-enum Opened {
+enum OpenedFile {
     Remote(Box<RemoteFile>),
     /// Of the hub's cache.
     Local(LocalFile),
 }
 
 impl Remote {
-    async fn open_one(&self, url: &Path) -> Result<Opened> {
+    async fn open_one(&self, url: &Path) -> Result<OpenedFile> {
         let mut url = url.to_path_buf();
-        if let Address::Hub { model, revision, path } = Address::of(&url, self.options.allow_http)? {
+        if let UrlAddress::Hub { model, revision, path } = UrlAddress::of(&url, self.options.allow_http)? {
             let file = HubFile { model: &model, revision: &revision, path: &path };
             if let Some(variable) = offline() {
-                return file.open()?.map(Opened::Local).ok_or_else(|| file.missing(variable));
+                return file.open()?.map(OpenedFile::Local).ok_or_else(|| file.missing(variable));
             }
             let mut commit = None;
             if !file.is_of_commit() && file.is_known() {
                 // The cache may have an old state of a branch.
-                let asked = async |_| Hub::new(&self.options)?.files(&model, &revision).await;
-                commit = Some(file::tried(&self.asking(&url), &url, "open it", asked).await?.0);
+                let requested = async |_| Hub::new(&self.options)?.files(&model, &revision).await;
+                commit = Some(file::tried(&self.asking(&url), &url, "open it", requested).await?.0);
             }
             if let Some(commit) = &commit {
                 url = format!("hf://{model}@{commit}/{path}").into();
@@ -208,21 +212,21 @@ impl Remote {
             if file.is_of_commit()
                 && let Some(file) = file.open()?
             {
-                return Ok(Opened::Local(file));
+                return Ok(OpenedFile::Local(file));
             }
         }
         let place = self.place(&url)?;
         let asking = self.asking(&url);
-        Ok(Opened::Remote(Box::new(RemoteFile::open(url, place, asking).await?)))
+        Ok(OpenedFile::Remote(Box::new(RemoteFile::open(url, place, asking).await?)))
     }
 }
 
-impl Store for Remote {
-    fn list(&self, folder: &Path, interrupt: Interrupt<'_>) -> Result<Option<Listing>> {
+impl ObjectStore for Remote {
+    fn list(&self, folder: &Path, interrupt: Interrupt<'_>) -> Result<Option<FolderObjects>> {
         self.files(folder, false, interrupt)
     }
 
-    fn list_below(&self, folder: &Path, interrupt: Interrupt<'_>) -> Result<Option<Listing>> {
+    fn list_below(&self, folder: &Path, interrupt: Interrupt<'_>) -> Result<Option<FolderObjects>> {
         self.files(folder, true, interrupt)
     }
 
@@ -237,12 +241,12 @@ impl Store for Remote {
                 let mut files = Vec::new();
                 let mut sources = Vec::new();
                 for (number, opened) in opened {
-                    if let Ok(Opened::Remote(file)) = &opened {
+                    if let Ok(OpenedFile::Remote(file)) = &opened {
                         self.warn_of(file);
                     }
                     match opened {
-                        Ok(Opened::Remote(file)) => files.push((number, *file)),
-                        Ok(Opened::Local(file)) => sources.push((number, Ok(Arc::new(file) as Arc<dyn Source>))),
+                        Ok(OpenedFile::Remote(file)) => files.push((number, *file)),
+                        Ok(OpenedFile::Local(file)) => sources.push((number, Ok(Arc::new(file) as Arc<dyn Source>))),
                         Err(error) => sources.push((number, Err(error))),
                     }
                 }
@@ -272,13 +276,13 @@ impl Store for Remote {
         holes: &[Range<u64>],
         if_exists: IfExists,
         interrupt: Interrupt<'_>,
-    ) -> Result<Box<dyn Upload>> {
+    ) -> Result<Box<dyn StoreUpload>> {
         let (bucket, key) = self.object(url)?;
         let place = (url.to_path_buf(), bucket, key, self.asking(url));
         Ok(Box::new(ObjectUpload::begin(place, len, holes, if_exists, interrupt)?))
     }
 
-    fn join(&self, url: &Path, len: u64, (part, name): (u64, &str)) -> Result<Box<dyn Upload>> {
+    fn join(&self, url: &Path, len: u64, (part, name): (u64, &str)) -> Result<Box<dyn StoreUpload>> {
         let (bucket, key) = self.object(url)?;
         let place = (url.to_path_buf(), bucket, key, self.asking(url));
         Ok(Box::new(ObjectUpload::join(place, len, part, name)?))

@@ -8,28 +8,28 @@ use std::time::Instant;
 use crate::sync::{ForkMutex, MutexGuard, Notify, now, process, sleep};
 
 /// The fewest requests in flight, however busy the server.
-pub(crate) const FEWEST: usize = 2;
+pub(crate) const MIN_IN_FLIGHT: usize = 2;
 /// Requests that must succeed before the limit grows by one.
 pub(crate) const GROWTH: usize = 8;
 
 #[derive(Debug)]
-struct State {
+struct LimiterState {
     /// The process whose requests are in flight: in a forked child, those of its parent never end.
     process: u32,
-    under_way: usize,
+    in_flight: usize,
     limit: usize,
-    ended_well: usize,
+    on_success: usize,
     not_before: Option<Instant>,
     freed: Arc<Notify>,
 }
 
-impl Default for State {
+impl Default for LimiterState {
     fn default() -> Self {
         Self {
             process: 0,
-            under_way: 0,
+            in_flight: 0,
             limit: usize::MAX,
-            ended_well: 0,
+            on_success: 0,
             not_before: None,
             freed: Arc::new(Notify::new()),
         }
@@ -38,47 +38,47 @@ impl Default for State {
 
 /// Admits a limited number of requests at a time.
 #[derive(Debug)]
-pub(crate) struct Limiter {
+pub(crate) struct ConcurrencyLimiter {
     most: usize,
-    state: ForkMutex<State>,
+    state: ForkMutex<LimiterState>,
 }
 
 /// A permit for a request in flight, of this process.
-pub(crate) struct Pass<'a>(&'a Limiter, u32);
+pub(crate) struct Permit<'a>(&'a ConcurrencyLimiter, u32);
 
-impl Limiter {
+impl ConcurrencyLimiter {
     pub(crate) fn new(most: usize) -> Self {
         Self { most: most.max(1), state: ForkMutex::new() }
     }
 
     /// In a forked child, the state at the fork, without the requests of its parent.
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, LimiterState> {
         let mut state = self.state.lock();
         let process = process();
         if state.process != process {
-            (state.process, state.under_way, state.freed) = (process, 0, Arc::new(Notify::new()));
+            (state.process, state.in_flight, state.freed) = (process, 0, Arc::new(Notify::new()));
             state.limit = state.limit.min(self.most);
         }
         state
     }
 
     /// Waits until a request may begin.
-    pub(crate) async fn enter(&self) -> Pass<'_> {
+    pub(crate) async fn enter(&self) -> Permit<'_> {
         loop {
             let freed = self.state().freed.clone();
-            let mut room = pin!(freed.notified());
+            let mut buffer = pin!(freed.notified());
             let wait = {
                 let mut state = self.state();
                 let now = now();
                 match state.not_before.filter(|until| *until > now) {
                     Some(until) => Some(until - now),
-                    None if state.under_way < state.limit => {
-                        state.under_way += 1;
-                        return Pass(self, state.process);
+                    None if state.in_flight < state.limit => {
+                        state.in_flight += 1;
+                        return Permit(self, state.process);
                     }
                     None => {
                         // Under the lock, so that a permit that is returned from now on wakes this waiter.
-                        room.as_mut().enable();
+                        buffer.as_mut().enable();
                         None
                     }
                 }
@@ -89,26 +89,26 @@ impl Limiter {
                     freed.notify_one();
                     sleep(wait).await;
                 }
-                None => room.await,
+                None => buffer.await,
             }
         }
     }
 
     /// Records a successful request.
-    pub(crate) fn ended_well(&self) {
+    pub(crate) fn on_success(&self) {
         let mut state = self.state();
-        state.ended_well += 1;
-        if state.ended_well >= GROWTH && state.limit < self.most {
-            (state.ended_well, state.limit) = (0, state.limit + 1);
+        state.on_success += 1;
+        if state.on_success >= GROWTH && state.limit < self.most {
+            (state.on_success, state.limit) = (0, state.limit + 1);
             state.freed.notify_one();
         }
     }
 
     /// The server asked for fewer requests, or for none until `until`.
-    pub(crate) fn slow_down(&self, slower: bool, until: Option<Instant>) {
+    pub(crate) fn on_throttle(&self, slower: bool, until: Option<Instant>) {
         let mut state = self.state();
         if slower {
-            (state.limit, state.ended_well) = ((state.limit / 2).max(FEWEST.min(self.most)), 0);
+            (state.limit, state.on_success) = ((state.limit / 2).max(MIN_IN_FLIGHT.min(self.most)), 0);
         }
         state.not_before = state.not_before.max(until);
     }
@@ -119,11 +119,11 @@ impl Limiter {
     }
 }
 
-impl Drop for Pass<'_> {
+impl Drop for Permit<'_> {
     fn drop(&mut self) {
         let mut state = self.0.state();
         if state.process == self.1 {
-            state.under_way -= 1;
+            state.in_flight -= 1;
             state.freed.notify_one();
         }
     }

@@ -14,13 +14,13 @@ use tokio::sync::OnceCell;
 use tokio::task::JoinHandle;
 
 use crate::bucket::Bucket;
-use crate::failure::{Class, Failure};
+use crate::existing::ExistingObject;
+use crate::failure::{FailureClass, RequestFailure};
 use crate::file::{Asking, tried_or};
-use crate::object::There;
+use crate::object::ObjectHead;
 use crate::parts::patience;
 use crate::runtime::handle;
-use crate::same::Standing;
-use crate::url::Kind;
+use crate::url::StoreKind;
 
 /// How long a store may take to complete an upload.
 const COMPLETED_WITHIN: Duration = Duration::from_secs(600);
@@ -32,10 +32,10 @@ const FRESH: Duration = Duration::from_secs(10);
 const MEANWHILE: &str = "which was created meanwhile";
 
 /// A look for an existing object, and when it began.
-type Asked = (Instant, JoinHandle<Result<Option<There>, Failure>>);
+type ListingRequest = (Instant, JoinHandle<Result<Option<ObjectHead>, RequestFailure>>);
 
 /// The destination of an upload, and how requests to it are made.
-pub(crate) type Destination = (PathBuf, Arc<Bucket>, String, Asking);
+pub(crate) type UploadDestination = (PathBuf, Arc<Bucket>, String, Asking);
 
 /// An upload in progress, as the store knows it.
 pub(crate) struct Multipart {
@@ -50,11 +50,11 @@ pub(crate) struct Multipart {
     pub(crate) id: OnceCell<MultipartId>,
     /// The look for an existing object while the last parts are sent, and when it began. It tells an upload whose completion was not answered from
     /// one that was not completed.
-    before: Mutex<Option<Asked>>,
+    before: Mutex<Option<ListingRequest>>,
 }
 
 impl Multipart {
-    pub(crate) fn new((url, bucket, key, asking): Destination, len: u64, part: u64, if_exists: IfExists) -> Self {
+    pub(crate) fn new((url, bucket, key, asking): UploadDestination, len: u64, part: u64, if_exists: IfExists) -> Self {
         let (id, before) = (OnceCell::new(), Mutex::default());
         Self { url, bucket, key, asking, len, part, if_exists, id, before }
     }
@@ -69,13 +69,13 @@ impl Multipart {
     }
 
     /// The existing object, if it may be the same.
-    pub(crate) async fn look(&self) -> Result<Option<Standing>> {
-        match self.tried("look for it", |_| self.bucket.there(&self.key)).await {
+    pub(crate) async fn look(&self) -> Result<Option<ExistingObject>> {
+        match self.tried("look for it", |_| self.bucket.head(&self.key)).await {
             Ok(None) => Ok(None),
-            Ok(Some(there)) if self.if_exists == IfExists::Same && there.len == self.len => {
-                Ok(Some(Standing::new(there.tag)))
+            Ok(Some(present)) if self.if_exists == IfExists::Same && present.len == self.len => {
+                Ok(Some(ExistingObject::new(present.tag)))
             }
-            Ok(Some(there)) => Err(self.is_there(&format!("which has {} bytes and not {}", there.len, self.len))),
+            Ok(Some(present)) => Err(self.is_present(&format!("which has {} bytes and not {}", present.len, self.len))),
             // Permission to write does not imply permission to read: the store decides at the end.
             Err(Error::Io { source, .. })
                 if self.if_exists == IfExists::Fail && source.kind() == std::io::ErrorKind::PermissionDenied =>
@@ -88,20 +88,20 @@ impl Multipart {
 
     /// Whether only a look can detect an object that was created meanwhile and must be kept.
     pub(crate) fn looks_at_the_end(&self) -> bool {
-        self.if_exists != IfExists::Replace && self.bucket.kind() != Kind::S3
+        self.if_exists != IfExists::Replace && self.bucket.kind() != StoreKind::S3
     }
 
-    pub(crate) fn is_there(&self, differs: &str) -> Error {
+    pub(crate) fn is_present(&self, differs: &str) -> Error {
         self.if_exists.refused(&self.url, differs)
     }
 
     async fn tried<T, F>(&self, action: &str, once: impl FnMut(u32) -> F) -> Result<T>
     where
-        F: Future<Output = Result<T, Failure>>,
+        F: Future<Output = Result<T, RequestFailure>>,
     {
         tried_or(&self.asking, once).await.map_err(|(failure, tries, time)| {
-            if failure.class == Class::Changed && self.if_exists != IfExists::Replace && tries == 1 {
-                return self.is_there(MEANWHILE);
+            if failure.class == FailureClass::Changed && self.if_exists != IfExists::Replace && tries == 1 {
+                return self.is_present(MEANWHILE);
             }
             failure.written(&self.url, action, tries, time)
         })
@@ -118,15 +118,15 @@ impl Multipart {
         self.tried(&action, |try_number| self.send_once(number, bytes.clone(), try_number)).await
     }
 
-    async fn send_once(&self, number: usize, bytes: Bytes, try_number: u32) -> Result<PartId, Failure> {
-        let _pass = self.asking.gate.enter().await;
+    async fn send_once(&self, number: usize, bytes: Bytes, try_number: u32) -> Result<PartId, RequestFailure> {
+        let _pass = self.asking.pacing.enter().await;
         let patience = patience(self.asking.options.stall, bytes.len() as u64, try_number);
         let sent = async {
             let id = self.id.get_or_try_init(|| self.bucket.begin(&self.key)).await?;
             self.bucket.put_part(&self.key, id, number, bytes).await
         };
         let part = within(patience, sent).await?;
-        self.asking.gate.sent();
+        self.asking.pacing.sent();
         Ok(part)
     }
 
@@ -134,9 +134,9 @@ impl Multipart {
         self.tried("abort the upload", |_| self.abort_once(id)).await
     }
 
-    async fn abort_once(&self, id: &MultipartId) -> Result<(), Failure> {
+    async fn abort_once(&self, id: &MultipartId) -> Result<(), RequestFailure> {
         match within(ABORTED_WITHIN, self.bucket.abort(&self.key, id)).await {
-            Err(failure) if failure.class == Class::Missing => Ok(()),
+            Err(failure) if failure.class == FailureClass::Missing => Ok(()),
             aborted => aborted,
         }
     }
@@ -145,10 +145,10 @@ impl Multipart {
     pub(crate) async fn put(&self, bytes: Bytes) -> Result<()> {
         let bytes = &bytes;
         self.tried("upload it", |number| async move {
-            let _pass = self.asking.gate.enter().await;
+            let _pass = self.asking.pacing.enter().await;
             let put = self.bucket.put(&self.key, bytes.clone(), self.if_exists);
             within(patience(self.asking.options.stall, bytes.len() as u64, number), put).await?;
-            self.asking.gate.sent();
+            self.asking.pacing.sent();
             Ok(())
         })
         .await
@@ -159,8 +159,8 @@ impl Multipart {
         let mut before = self.before.lock().unwrap_or_else(PoisonError::into_inner);
         if before.is_none() {
             let asking = self.clone();
-            let asked = handle()?.spawn(async move { asking.bucket.there(&asking.key).await });
-            *before = Some((Instant::now(), asked));
+            let requested = handle()?.spawn(async move { asking.bucket.head(&asking.key).await });
+            *before = Some((Instant::now(), requested));
         }
         Ok(())
     }
@@ -168,21 +168,23 @@ impl Multipart {
     /// Completes the upload with these parts.
     pub(crate) async fn complete(&self, parts: &[PartId]) -> Result<()> {
         let Some(id) = self.id.get() else { return Err(Error::Interrupted) };
-        let asked = self.before.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let before = match asked.filter(|(at, _)| at.elapsed() < FRESH) {
-            Some((_, asked)) => asked.await.unwrap_or_else(|_| Err(Failure::again("it was not answered"))),
-            None => self.bucket.there(&self.key).await,
+        let requested = self.before.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let before = match requested.filter(|(at, _)| at.elapsed() < FRESH) {
+            Some((_, requested)) => {
+                requested.await.unwrap_or_else(|_| Err(RequestFailure::again("it was not answered")))
+            }
+            None => self.bucket.head(&self.key).await,
         };
         if self.looks_at_the_end() && matches!(before, Ok(Some(_))) {
-            return Err(self.is_there(MEANWHILE));
+            return Err(self.is_present(MEANWHILE));
         }
         let before = &before;
         self.tried("complete the upload", |number| async move {
             let completed = self.bucket.complete(&self.key, id, parts, self.if_exists);
             match within(COMPLETED_WITHIN, completed).await {
                 // An earlier try may have succeeded without our receiving the answer.
-                Err(failure) if number > 1 && failure.class == Class::Missing => {
-                    let (Ok(before), Ok(Some(now))) = (before, self.bucket.there(&self.key).await) else {
+                Err(failure) if number > 1 && failure.class == FailureClass::Missing => {
+                    let (Ok(before), Ok(Some(now))) = (before, self.bucket.head(&self.key).await) else {
                         return Err(failure);
                     };
                     if now.len == self.len && before.as_ref() != Some(&now) { Ok(()) } else { Err(failure) }
@@ -195,9 +197,12 @@ impl Multipart {
 }
 
 /// A failure that may be retried, if it takes longer.
-async fn within<T>(time: Duration, future: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+async fn within<T>(
+    time: Duration,
+    future: impl Future<Output = Result<T, RequestFailure>>,
+) -> Result<T, RequestFailure> {
     match tokio::time::timeout(time, future).await {
         Ok(done) => done,
-        Err(_) => Err(Failure::again(format!("no answer came for {:.0} s", time.as_secs_f64()))),
+        Err(_) => Err(RequestFailure::again(format!("no answer came for {:.0} s", time.as_secs_f64()))),
     }
 }

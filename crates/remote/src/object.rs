@@ -8,11 +8,11 @@ use object_store::path::Path as Key;
 use object_store::{GetOptions, MultipartId, ObjectStore as _, PutMode, PutOptions, PutPayload};
 
 use crate::bucket::{Bucket, CREATES, key_of, tag_of};
-use crate::failure::{Class, Failure, of_store};
-use crate::url::Kind;
+use crate::failure::{FailureClass, RequestFailure, of_store};
+use crate::url::StoreKind;
 
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct There {
+pub(crate) struct ObjectHead {
     pub(crate) len: u64,
     pub(crate) tag: Option<String>,
 }
@@ -22,7 +22,7 @@ pub(crate) struct There {
 macro_rules! renewed {
     ($bucket:expr, $request:expr) => {
         match $request {
-            Err(failure) if failure.class == Class::Denied && $bucket.renew() => $request,
+            Err(failure) if failure.class == FailureClass::Denied && $bucket.renew() => $request,
             done => done,
         }
     };
@@ -30,17 +30,17 @@ macro_rules! renewed {
 
 impl Bucket {
     /// The existing object, if any.
-    pub(crate) async fn there(&self, key: &str) -> Result<Option<There>, Failure> {
+    pub(crate) async fn head(&self, key: &str) -> Result<Option<ObjectHead>, RequestFailure> {
         let key = key_of(key)?;
         let options = GetOptions::new().with_head(true);
         match renewed!(self, self.store()?.get_opts(&key, options.clone()).await.map_err(of_store)) {
-            Ok(found) => Ok(Some(There { len: found.meta.size, tag: tag_of(&found.meta) })),
-            Err(failure) if failure.class == Class::Missing => Ok(None),
+            Ok(found) => Ok(Some(ObjectHead { len: found.meta.size, tag: tag_of(&found.meta) })),
+            Err(failure) if failure.class == FailureClass::Missing => Ok(None),
             Err(failure) => Err(failure),
         }
     }
 
-    pub(crate) async fn put(&self, key: &str, bytes: Bytes, if_exists: IfExists) -> Result<(), Failure> {
+    pub(crate) async fn put(&self, key: &str, bytes: Bytes, if_exists: IfExists) -> Result<(), RequestFailure> {
         let key = key_of(key)?;
         let mode = match if_exists {
             IfExists::Replace => PutMode::Overwrite,
@@ -51,7 +51,7 @@ impl Bucket {
         renewed!(self, self.store()?.put_opts(&key, payload.clone(), options.clone()).await.map_err(of_store).map(drop))
     }
 
-    pub(crate) async fn begin(&self, key: &str) -> Result<MultipartId, Failure> {
+    pub(crate) async fn begin(&self, key: &str) -> Result<MultipartId, RequestFailure> {
         let key = key_of(key)?;
         renewed!(self, self.store()?.create_multipart(&key).await.map_err(of_store))
     }
@@ -62,7 +62,7 @@ impl Bucket {
         upload: &MultipartId,
         number: usize,
         bytes: Bytes,
-    ) -> Result<PartId, Failure> {
+    ) -> Result<PartId, RequestFailure> {
         let key = key_of(key)?;
         let payload = PutPayload::from_bytes(bytes);
         renewed!(self, self.store()?.put_part(&key, upload, number, payload.clone()).await.map_err(of_store))
@@ -74,10 +74,10 @@ impl Bucket {
         upload: &MultipartId,
         parts: &[PartId],
         if_exists: IfExists,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), RequestFailure> {
         let key = key_of(key)?;
         // Google and Azure sign this header, or do not support it: for them the object is looked up.
-        let creates = if_exists != IfExists::Replace && self.kind() == Kind::S3;
+        let creates = if_exists != IfExists::Replace && self.kind() == StoreKind::S3;
         renewed!(self, {
             let store = self.store()?;
             let completed = CREATES.scope(creates, store.complete_multipart(&key, upload, parts.to_vec()));
@@ -85,22 +85,22 @@ impl Bucket {
         })
     }
 
-    pub(crate) async fn abort(&self, key: &str, upload: &MultipartId) -> Result<(), Failure> {
+    pub(crate) async fn abort(&self, key: &str, upload: &MultipartId) -> Result<(), RequestFailure> {
         let key = key_of(key)?;
         self.store()?.abort_multipart(&key, upload).await.map_err(of_store)
     }
 
     /// Removes objects, in as large batches as the store accepts. A missing object is not a failure.
-    pub(crate) async fn remove(&self, keys: &[String]) -> Result<(), Failure> {
+    pub(crate) async fn remove(&self, keys: &[String]) -> Result<(), RequestFailure> {
         let keys = keys.iter().map(|key| key_of(key)).collect::<Result<Vec<Key>, _>>()?;
         renewed!(self, self.remove_once(keys.clone()).await)
     }
 
-    async fn remove_once(&self, keys: Vec<Key>) -> Result<(), Failure> {
+    async fn remove_once(&self, keys: Vec<Key>) -> Result<(), RequestFailure> {
         let mut removed = self.store()?.delete_stream(stream::iter(keys.into_iter().map(Ok)).boxed());
         while let Some(one) = removed.next().await {
             match one.map_err(of_store) {
-                Err(failure) if failure.class != Class::Missing => return Err(failure),
+                Err(failure) if failure.class != FailureClass::Missing => return Err(failure),
                 _ => {}
             }
         }

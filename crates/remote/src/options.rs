@@ -30,10 +30,10 @@ impl fmt::Debug for Secret {
 }
 
 /// Names and values of credentials: of S3 `key_id`, `secret`, `token`; of others `token`; of Azure `account`, `key`, `sas`.
-pub type Fields = Vec<(String, Secret)>;
+pub type CredentialFields = Vec<(String, Secret)>;
 
 /// A function that returns credentials when they are needed, and again when they expire.
-pub type Provider = Arc<dyn Fn() -> Result<Fields> + Send + Sync>;
+pub type Provider = Arc<dyn Fn() -> Result<CredentialFields> + Send + Sync>;
 
 /// Credentials.
 #[derive(Clone, Default)]
@@ -88,7 +88,7 @@ impl fmt::Debug for CacheOptions {
 /// How files are fetched.
 #[derive(Clone)]
 #[non_exhaustive]
-pub struct Options {
+pub struct RemoteOptions {
     /// The server of a store that is not its vendor's, or of a hub that is not huggingface.co.
     pub endpoint: Option<String>,
     /// The region of buckets of S3.
@@ -113,7 +113,7 @@ pub struct Options {
     pub warn: Option<Warn>,
 }
 
-impl fmt::Debug for Options {
+impl fmt::Debug for RemoteOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { endpoint, region, credentials, requests, retries, .. } = self;
         let mut shown = f.debug_struct("Options");
@@ -122,7 +122,7 @@ impl fmt::Debug for Options {
     }
 }
 
-impl Default for Options {
+impl Default for RemoteOptions {
     fn default() -> Self {
         Self {
             endpoint: None,

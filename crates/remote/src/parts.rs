@@ -17,11 +17,11 @@ use tokio::task::AbortHandle;
 /// The default size of a part.
 const PART: u64 = 8 << 20;
 /// The minimum that stores accept, except for the last part.
-const LEAST_PART: u64 = 5 << 20;
+const MIN_PART: u64 = 5 << 20;
 /// The maximum that they accept.
-const MOST_PART: u64 = 5 << 30;
+const MAX_PART: u64 = 5 << 30;
 /// The most parts of an upload.
-const MOST_PARTS: u64 = 10_000;
+const MAX_PARTS: u64 = 10_000;
 /// Parts in memory for each that is sent: one more is filled meanwhile.
 const IN_MEMORY: u64 = 2;
 /// The slowest accepted rate before a part is sent again; each retry has twice the time.
@@ -88,22 +88,22 @@ impl Drop for Reserved {
 }
 
 /// Where the bytes of a part wait.
-enum Held {
+enum PartBytes {
     Memory(Block),
     /// In the spill file of all waiting parts, at their offsets in the upload.
-    File(Arc<File>, Range<u64>),
+    File(Arc<PartFile>, Range<u64>),
 }
 
 /// A part that is being filled.
-pub(crate) struct Part {
-    held: Held,
+pub(crate) struct UploadPart {
+    held: PartBytes,
     /// Its reservation; none for a part in a file.
     reserved: Option<Reserved>,
     /// Bytes that have not arrived yet.
     missing: u64,
 }
 
-impl Part {
+impl UploadPart {
     /// One in memory.
     ///
     /// # Errors
@@ -112,19 +112,19 @@ impl Part {
         let mut memory = Block::any(usize::try_from(range.end - range.start).unwrap_or(usize::MAX))?;
         // Ranges without writes are zeros.
         memory.as_mut_slice().fill(0);
-        Ok(Self { held: Held::Memory(memory), reserved: Some(reserved), missing })
+        Ok(Self { held: PartBytes::Memory(memory), reserved: Some(reserved), missing })
     }
 
     /// One in a file.
-    fn in_file(file: Arc<File>, range: Range<u64>, missing: u64) -> Self {
-        Self { held: Held::File(file, range), reserved: None, missing }
+    fn in_file(file: Arc<PartFile>, range: Range<u64>, missing: u64) -> Self {
+        Self { held: PartBytes::File(file, range), reserved: None, missing }
     }
 
     /// Its reservation, or a new one for reading it from its file; with `even_so` even beyond the budget.
     pub(crate) fn reserved(&mut self, memory: &PartMemory, even_so: bool) -> Option<Reserved> {
         match &self.held {
-            Held::Memory(_) => self.reserved.take(),
-            Held::File(_, range) => memory.reserve(range.end - range.start, even_so),
+            PartBytes::Memory(_) => self.reserved.take(),
+            PartBytes::File(_, range) => memory.reserve(range.end - range.start, even_so),
         }
     }
 
@@ -134,12 +134,12 @@ impl Part {
     /// The temporary file cannot be written.
     pub(crate) fn write(&mut self, start: u64, bytes: &[u8]) -> Result<Option<bool>> {
         match &mut self.held {
-            Held::Memory(held) => {
+            PartBytes::Memory(held) => {
                 let start = start as usize;
                 let Some(place) = held.as_mut_slice().get_mut(start..start + bytes.len()) else { return Ok(None) };
                 place.copy_from_slice(bytes);
             }
-            Held::File(file, range) => {
+            PartBytes::File(file, range) => {
                 // Only one thread writes to the part, but the file is shared with other parts.
                 let mut file = file.lock().unwrap_or_else(PoisonError::into_inner);
                 let written = file.seek(SeekFrom::Start(range.start + start)).and_then(|_| file.write_all(bytes));
@@ -155,9 +155,9 @@ impl Part {
     /// # Errors
     /// Memory is exhausted, or the temporary file cannot be read.
     pub(crate) fn take(&mut self) -> Result<Bytes> {
-        let taken = match std::mem::replace(&mut self.held, Held::Memory(Block::any(0)?)) {
-            Held::Memory(held) => held,
-            Held::File(file, range) => {
+        let taken = match std::mem::replace(&mut self.held, PartBytes::Memory(Block::any(0)?)) {
+            PartBytes::Memory(held) => held,
+            PartBytes::File(file, range) => {
                 let mut memory = Block::any(usize::try_from(range.end - range.start).unwrap_or(usize::MAX))?;
                 let mut file = file.lock().unwrap_or_else(PoisonError::into_inner);
                 let bytes = memory.as_mut_slice();
@@ -174,7 +174,7 @@ impl Part {
 ///
 /// # Errors
 /// There is no place for temporary files.
-fn temporary(len: u64) -> Result<Arc<File>> {
+fn temporary(len: u64) -> Result<Arc<PartFile>> {
     let made = tempfile::tempfile().and_then(|file| file.set_len(len).map(|()| file));
     made.map(|file| Arc::new(Mutex::new(file))).map_err(|source| failed("make", source))
 }
@@ -189,17 +189,17 @@ pub(crate) fn patience(stall: Duration, bytes: u64, number: u32) -> Duration {
     stall.saturating_add(slow)
 }
 
-type File = Mutex<std::fs::File>;
+type PartFile = Mutex<std::fs::File>;
 
-pub(crate) struct State {
+pub(crate) struct PartsState {
     /// By number.
-    pub(crate) open: HashMap<usize, Arc<Mutex<Part>>>,
+    pub(crate) open: HashMap<usize, Arc<Mutex<UploadPart>>>,
     pub(crate) memory: PartMemory,
     /// The reservation of a short file, which is sent when it is renamed.
     pub(crate) whole: Option<Reserved>,
     /// The spill file for parts that did not fit in memory.
     file: Option<Arc<Mutex<std::fs::File>>>,
-    pub(crate) under_way: usize,
+    pub(crate) in_flight: usize,
     pub(crate) sent: HashMap<usize, PartId>,
     /// Bytes that have arrived, including holes.
     pub(crate) come: u64,
@@ -211,14 +211,14 @@ pub(crate) struct State {
     pub(crate) is_compared: bool,
 }
 
-impl State {
+impl PartsState {
     pub(crate) fn new(memory: PartMemory, whole: Option<Reserved>, come: u64) -> Self {
         Self {
             open: HashMap::new(),
             memory,
             whole,
             file: None,
-            under_way: 0,
+            in_flight: 0,
             sent: HashMap::new(),
             come,
             failed: None,
@@ -237,17 +237,17 @@ impl State {
         &mut self,
         (number, range, missing): (usize, Range<u64>, u64),
         len: u64,
-    ) -> Result<Option<Arc<Mutex<Part>>>> {
+    ) -> Result<Option<Arc<Mutex<UploadPart>>>> {
         let reserved = self.whole.take().or_else(|| self.memory.reserve(range.end - range.start, false));
         let part = if let Some(reserved) = reserved {
-            Part::in_memory(&range, missing, reserved)?
-        } else if self.under_way == 0 {
+            UploadPart::in_memory(&range, missing, reserved)?
+        } else if self.in_flight == 0 {
             // No part is in flight that could free memory: all wait for later bytes, and this one waits in a file.
             let file = match &self.file {
                 Some(file) => file.clone(),
                 None => self.file.insert(temporary(len)?).clone(),
             };
-            Part::in_file(file, range, missing)
+            UploadPart::in_file(file, range, missing)
         } else {
             return Ok(None);
         };
@@ -267,15 +267,15 @@ impl State {
 }
 
 /// The size of the parts: equal except for the last one, and within the store's limit on their number.
-pub(crate) fn part_size(len: u64, asked: Option<u64>) -> Option<u64> {
-    let least = len.div_ceil(MOST_PARTS).next_multiple_of(1 << 20);
-    let part = asked.unwrap_or(PART).clamp(LEAST_PART, MOST_PART).max(least);
-    (part <= MOST_PART).then_some(part)
+pub(crate) fn part_size(len: u64, requested: Option<u64>) -> Option<u64> {
+    let least = len.div_ceil(MAX_PARTS).next_multiple_of(1 << 20);
+    let part = requested.unwrap_or(PART).clamp(MIN_PART, MAX_PART).max(least);
+    (part <= MAX_PART).then_some(part)
 }
 
 /// Whether stores accept parts of this size.
 pub(crate) fn is_taken(part: u64) -> bool {
-    (LEAST_PART..=MOST_PART).contains(&part)
+    (MIN_PART..=MAX_PART).contains(&part)
 }
 
 #[cfg(test)]
@@ -324,7 +324,8 @@ mod tests {
         let file = temporary(100).expect("a file");
         let memory = memory(20, 1, &Arc::default());
         let reserved = memory.reserve(20, false).expect("room");
-        let mut parts = [Part::in_memory(&(40..60), 20, reserved).expect("memory"), Part::in_file(file, 40..60, 20)];
+        let mut parts =
+            [UploadPart::in_memory(&(40..60), 20, reserved).expect("memory"), UploadPart::in_file(file, 40..60, 20)];
         for part in &mut parts {
             assert_eq!(part.write(10, &[1; 10]).expect("room"), Some(false));
             assert_eq!(part.write(0, &[2; 10]).expect("room"), Some(true));

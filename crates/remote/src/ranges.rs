@@ -2,11 +2,11 @@
 
 use std::ops::Range;
 
-use max_weights::source::Part;
+use max_weights::source::ReadRange;
 
 /// The lengths of successive requests to a distant server, in fifths of the usual length. Requests that begin together then end at different times,
 /// so that some transfer bytes while others wait for an answer. With equal lengths, all would end together, and all wait together.
-const FIFTHS: [u64; 4] = [2, 4, 6, 8];
+const LENGTH_STEPS: [u64; 4] = [2, 4, 6, 8];
 
 /// How long requests are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,7 +25,7 @@ impl Lengths {
 
     /// The most bytes of the request with this number.
     fn most(self, number: usize) -> u64 {
-        if self.vary { (self.usual * FIFTHS[number % FIFTHS.len()] / 5).max(1) } else { self.usual }
+        if self.vary { (self.usual * LENGTH_STEPS[number % LENGTH_STEPS.len()] / 5).max(1) } else { self.usual }
     }
 
     /// The end of the next request, for the `rest` of a run of `all` bytes.
@@ -45,7 +45,7 @@ pub(crate) struct Request<'a> {
     /// The requested bytes.
     pub(crate) range: Range<u64>,
     /// Their destinations, in order; the bytes of gaps are discarded.
-    pub(crate) parts: Vec<Part<'a>>,
+    pub(crate) parts: Vec<ReadRange<'a>>,
 }
 
 impl Request<'_> {
@@ -67,19 +67,19 @@ impl Request<'_> {
 
 impl<'a> Request<'a> {
     /// Whether a part can be added: it must not begin earlier, its gap must be small enough, and the request at most `most` bytes long.
-    fn takes(&self, part: &Part<'_>, gap: u64, most: u64) -> bool {
+    fn takes(&self, part: &ReadRange<'_>, gap: u64, most: u64) -> bool {
         let end = part.offset + part.bytes.len() as u64;
         part.offset <= self.range.end.saturating_add(gap) && end.max(self.range.end) - self.range.start <= most
     }
 
-    fn add(&mut self, part: Part<'a>) {
+    fn add(&mut self, part: ReadRange<'a>) {
         self.range.end = self.range.end.max(part.offset + part.bytes.len() as u64);
         self.parts.push(part);
     }
 }
 
 /// The requests for these parts, in file order. Gaps of at most `gap` bytes are read with their neighbours.
-pub(crate) fn requests<'a>(mut parts: Vec<Part<'a>>, gap: u64, lengths: Lengths) -> Vec<Request<'a>> {
+pub(crate) fn requests<'a>(mut parts: Vec<ReadRange<'a>>, gap: u64, lengths: Lengths) -> Vec<Request<'a>> {
     parts.retain(|part| !part.bytes.is_empty());
     parts.sort_unstable_by_key(|part| part.offset);
     let mut requests: Vec<Request<'a>> = Vec::new();
@@ -89,7 +89,7 @@ pub(crate) fn requests<'a>(mut parts: Vec<Part<'a>>, gap: u64, lengths: Lengths)
         loop {
             let len = lengths.next(requests.len(), rest.bytes.len() as u64, all) as usize;
             let (now, later) = rest.bytes.split_at_mut(len);
-            let now = Part { offset: rest.offset, bytes: now };
+            let now = ReadRange { offset: rest.offset, bytes: now };
             let is_first = now.bytes.len() + later.len() == all as usize;
             let number = requests.len().saturating_sub(1);
             match requests.last_mut() {
@@ -99,7 +99,7 @@ pub(crate) fn requests<'a>(mut parts: Vec<Part<'a>>, gap: u64, lengths: Lengths)
             if later.is_empty() {
                 break;
             }
-            rest = Part { offset: rest.offset + len as u64, bytes: later };
+            rest = ReadRange { offset: rest.offset + len as u64, bytes: later };
         }
     }
     requests
@@ -111,7 +111,7 @@ mod tests {
 
     fn ranges(parts: &[(u64, usize)], gap: u64, lengths: Lengths) -> Vec<Range<u64>> {
         let mut memory: Vec<(u64, Vec<u8>)> = parts.iter().map(|(offset, len)| (*offset, vec![0; *len])).collect();
-        let parts = memory.iter_mut().map(|(offset, bytes)| Part { offset: *offset, bytes }).collect();
+        let parts = memory.iter_mut().map(|(offset, bytes)| ReadRange { offset: *offset, bytes }).collect();
         requests(parts, gap, lengths).into_iter().map(|request| request.range).collect()
     }
 
@@ -156,7 +156,7 @@ mod tests {
         let both = [Lengths::at_most(60), Lengths { usual: 30, vary: true }];
         for (chunk, lengths) in [1, 3, 7, 64, 256].into_iter().flat_map(|chunk| both.map(|lengths| (chunk, lengths))) {
             let mut memory = [(3_u64, vec![0; 10]), (20, vec![0; 1]), (30, vec![0; 100])];
-            let parts = memory.iter_mut().map(|(offset, bytes)| Part { offset: *offset, bytes }).collect();
+            let parts = memory.iter_mut().map(|(offset, bytes)| ReadRange { offset: *offset, bytes }).collect();
             for mut request in requests(parts, 16, lengths) {
                 let mut at = request.range.start;
                 while at < request.range.end {

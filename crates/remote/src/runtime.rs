@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use max_weights::memory::ForkOnce;
 use max_weights::source::store;
-use max_weights::workers::{ASKED_EVERY, Interrupt};
+use max_weights::workers::{Interrupt, POLL_INTERVAL};
 use max_weights::{Error, Result};
 use tokio::runtime::{Builder, Handle, Runtime};
 
@@ -50,7 +50,7 @@ pub(crate) fn wait<T>(
     runtime.block_on(async {
         let mut future = std::pin::pin!(future);
         loop {
-            match tokio::time::timeout(ASKED_EVERY, &mut future).await {
+            match tokio::time::timeout(POLL_INTERVAL, &mut future).await {
                 Ok(result) => return result,
                 Err(_) => interrupt()?,
             }

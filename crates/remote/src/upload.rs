@@ -8,42 +8,42 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use max_weights::source::Source as _;
-use max_weights::source::store::{self, IfExists, SentPart, Upload};
+use max_weights::source::store::{self, IfExists, SentPart, StoreUpload};
 use max_weights::workers::{Interrupt, uninterrupted};
 use max_weights::{Error, Result};
 use object_store::multipart::PartId;
 
+use crate::existing::ExistingObject;
 use crate::failure::noted;
-use crate::file::{Place, RemoteFile};
-use crate::multipart::{ABORTED_WITHIN, Destination, Multipart};
-use crate::parts::{Part, PartMemory, State, is_taken, part_size};
+use crate::file::{FileLocation, RemoteFile};
+use crate::multipart::{ABORTED_WITHIN, Multipart, UploadDestination};
+use crate::parts::{PartMemory, PartsState, UploadPart, is_taken, part_size};
 use crate::runtime::{handle, wait};
-use crate::same::Standing;
-use crate::url::shown;
+use crate::url::display_url;
 
 /// Parts of a file that are sent at the same time.
 const AT_ONCE: usize = 8;
 /// How often a waiting thread checks for cancellation.
-const TICK: Duration = max_weights::workers::ASKED_EVERY;
+const TICK: Duration = max_weights::workers::POLL_INTERVAL;
 const SHORT_WAIT: Duration = Duration::from_millis(1);
 /// How long a cancelled upload waits for the store to discard its parts.
 const WAITED_WHEN_STOPPED: Duration = Duration::from_secs(1);
 
-struct Shared {
+struct UploadState {
     to: Arc<Multipart>,
     holes: Vec<Range<u64>>,
     /// The whole file waits in memory, and is sent by one request when it is renamed.
     is_whole: bool,
     /// The existing object that may be the same: parts are compared with it and not sent.
-    standing: Option<Standing>,
-    state: Mutex<State>,
+    existing: Option<ExistingObject>,
+    state: Mutex<PartsState>,
     changed: Condvar,
     /// Other processes send parts, too.
     has_others: AtomicBool,
     process: u32,
 }
 
-pub(crate) struct ObjectUpload(Arc<Shared>);
+pub(crate) struct ObjectUpload(Arc<UploadState>);
 
 impl fmt::Debug for ObjectUpload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -54,39 +54,39 @@ impl fmt::Debug for ObjectUpload {
 impl ObjectUpload {
     /// Begins an upload. Nothing is sent yet; if an existing object must be kept, the store is asked for it.
     pub(crate) fn begin(
-        place: Destination,
+        place: UploadDestination,
         len: u64,
         holes: &[Range<u64>],
         if_exists: IfExists,
         interrupt: Interrupt<'_>,
     ) -> Result<Self> {
         let part = part_size(len, place.3.options.request_bytes).ok_or_else(|| {
-            Error::Argument(format!("{}: {len} bytes exceed the maximum size of an object", shown(&place.0)))
+            Error::Argument(format!("{}: {len} bytes exceed the maximum size of an object", display_url(&place.0)))
         })?;
-        let mut shared = Shared::new(Multipart::new(place, len, part, if_exists), holes, len <= part);
+        let mut shared = UploadState::new(Multipart::new(place, len, part, if_exists), holes, len <= part);
         let to = &shared.to;
         if if_exists != IfExists::Replace {
-            shared.standing = wait(interrupt, to.asking.options.timeout, ("look for it", &to.url), to.look())?;
+            shared.existing = wait(interrupt, to.asking.options.timeout, ("look for it", &to.url), to.look())?;
         }
         Ok(Self(Arc::new(shared)))
     }
 
     /// Joins an upload that another process has begun, with parts of `part` bytes.
-    pub(crate) fn join(place: Destination, len: u64, part: u64, name: &str) -> Result<Self> {
+    pub(crate) fn join(place: UploadDestination, len: u64, part: u64, name: &str) -> Result<Self> {
         if !is_taken(part) {
             return Err(Error::Argument(format!(
                 "{}: parts of {part} bytes are not accepted by stores",
-                shown(&place.0)
+                display_url(&place.0)
             )));
         }
-        let shared = Shared::new(Multipart::new(place, len, part, IfExists::Replace), &[], false);
+        let shared = UploadState::new(Multipart::new(place, len, part, IfExists::Replace), &[], false);
         let _ = shared.to.id.set(name.to_owned());
         shared.has_others.store(true, Ordering::Relaxed);
         Ok(Self(Arc::new(shared)))
     }
 }
 
-impl Shared {
+impl UploadState {
     fn new(to: Multipart, holes: &[Range<u64>], is_short: bool) -> Self {
         let memory = PartMemory::new(to.part, to.asking.options.requests.clamp(1, AT_ONCE));
         // If too many others wait, too, it is sent before it is renamed, as its only part.
@@ -96,15 +96,15 @@ impl Shared {
             to: Arc::new(to),
             holes: holes.to_vec(),
             is_whole: whole.is_some(),
-            standing: None,
-            state: Mutex::new(State::new(memory, whole, come)),
+            existing: None,
+            state: Mutex::new(PartsState::new(memory, whole, come)),
             changed: Condvar::new(),
             has_others: AtomicBool::new(false),
             process: std::process::id(),
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, PartsState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -113,7 +113,7 @@ impl Shared {
         if self.process == std::process::id() {
             return Ok(());
         }
-        let path = shown(&self.to.url);
+        let path = display_url(&self.to.url);
         Err(Error::Argument(format!(
             "{path}: only the process that began the upload can continue it, not one forked from it"
         )))
@@ -128,22 +128,22 @@ impl Shared {
     }
 
     /// Compares the existing object with the parts that arrived.
-    fn compare(&self, standing: &Standing, interrupt: Interrupt<'_>) -> Result<()> {
+    fn compare(&self, existing: &ExistingObject, interrupt: Interrupt<'_>) -> Result<()> {
         if self.state().is_compared {
             return Ok(());
         }
         let to = &self.to;
         if self.is_whole {
-            standing.add(0, &self.only_part()?);
+            existing.add(0, &self.only_part()?);
         }
-        if !standing.has_these(to.parts()) {
-            let place = Place::Object(to.bucket.clone(), to.key.clone());
+        if !existing.has_these(to.parts()) {
+            let place = FileLocation::Object(to.bucket.clone(), to.key.clone());
             let opened = RemoteFile::open(to.url.clone(), place, to.asking.clone());
             let file = wait(interrupt, to.asking.options.timeout, ("open it", &to.url), opened)?;
             if file.len() != to.len {
-                return Err(to.is_there(&format!("which has {} bytes and not {}", file.len(), to.len)));
+                return Err(to.is_present(&format!("which has {} bytes and not {}", file.len(), to.len)));
             }
-            standing.compare(&to.url, &file, to.part, interrupt)?;
+            existing.compare(&to.url, &file, to.part, interrupt)?;
         }
         self.state().is_compared = true;
         Ok(())
@@ -156,7 +156,7 @@ impl Shared {
     }
 
     /// Frees memory for one more part, and finds the part with this number.
-    fn part(&self, number: usize, interrupt: Interrupt<'_>) -> Result<Arc<Mutex<Part>>> {
+    fn part(&self, number: usize, interrupt: Interrupt<'_>) -> Result<Arc<Mutex<UploadPart>>> {
         let mut state = self.state();
         loop {
             state.check()?;
@@ -175,9 +175,9 @@ impl Shared {
     /// Waits until a request in flight ends.
     fn wait_for_change<'a>(
         &self,
-        state: MutexGuard<'a, State>,
+        state: MutexGuard<'a, PartsState>,
         interrupt: Interrupt<'_>,
-    ) -> Result<MutexGuard<'a, State>> {
+    ) -> Result<MutexGuard<'a, PartsState>> {
         let state = self.changed.wait_timeout(state, TICK).unwrap_or_else(PoisonError::into_inner).0;
         interrupt()?;
         Ok(state)
@@ -191,24 +191,24 @@ impl Shared {
         let mut part = part.lock().unwrap_or_else(PoisonError::into_inner);
         // A part in a file is read once memory is free, which requests in flight will release.
         let reserved = loop {
-            let even_so = state.under_way == 0;
+            let even_so = state.in_flight == 0;
             if let Some(reserved) = part.reserved(&state.memory, even_so) {
                 break reserved;
             }
             state.check()?;
             state = self.wait_for_change(state, interrupt)?;
         };
-        state.under_way += 1;
+        state.in_flight += 1;
         drop(state);
         let taken = part.take();
-        let bytes = match (taken, &self.standing) {
+        let bytes = match (taken, &self.existing) {
             (Ok(bytes), None) => bytes,
-            (taken, standing) => {
-                self.state().under_way -= 1;
+            (taken, existing) => {
+                self.state().in_flight -= 1;
                 self.changed.notify_all();
                 let bytes = taken?;
-                if let Some(standing) = standing {
-                    standing.add(number, &bytes);
+                if let Some(existing) = existing {
+                    existing.add(number, &bytes);
                 }
                 return Ok(());
             }
@@ -217,12 +217,12 @@ impl Shared {
         let shared = self.clone();
         let mut state = self.state();
         // The upload may have been aborted meanwhile.
-        state.check().inspect_err(|_| state.under_way -= 1)?;
+        state.check().inspect_err(|_| state.in_flight -= 1)?;
         let task = handle.spawn(async move {
             let sent = shared.to.send(number, bytes).await;
             drop(reserved);
             let mut state = shared.state();
-            state.under_way -= 1;
+            state.in_flight -= 1;
             match sent {
                 Ok(part) => {
                     state.sent.insert(number, part);
@@ -239,12 +239,12 @@ impl Shared {
     }
 }
 
-impl Upload for ObjectUpload {
+impl StoreUpload for ObjectUpload {
     fn write_at(&self, mut offset: u64, mut bytes: &[u8], interrupt: Interrupt<'_>) -> Result<()> {
         let shared = &self.0;
         shared.require_own()?;
         if offset.checked_add(bytes.len() as u64).is_none_or(|end| end > shared.to.len) {
-            let (len, path) = (shared.to.len, shown(&shared.to.url));
+            let (len, path) = (shared.to.len, display_url(&shared.to.url));
             return Err(Error::Argument(format!("{path}: bytes beyond its {len} were written")));
         }
         while !bytes.is_empty() {
@@ -254,8 +254,9 @@ impl Upload for ObjectUpload {
             let part = shared.part(number, interrupt)?;
             let is_full = {
                 let mut part = part.lock().unwrap_or_else(PoisonError::into_inner);
-                part.write(offset - range.start, now)?
-                    .ok_or_else(|| Error::Argument(format!("{}: bytes were written twice", shown(&shared.to.url))))?
+                part.write(offset - range.start, now)?.ok_or_else(|| {
+                    Error::Argument(format!("{}: bytes were written twice", display_url(&shared.to.url)))
+                })?
             };
             shared.state().come += now.len() as u64;
             if is_full && !shared.is_whole {
@@ -279,43 +280,43 @@ impl Upload for ObjectUpload {
                 }
             }
         }
-        if !shared.is_whole && !is_shared && shared.standing.is_none() && !shared.to.looks_at_the_end() {
+        if !shared.is_whole && !is_shared && shared.existing.is_none() && !shared.to.looks_at_the_end() {
             shared.to.ask_before()?;
         }
         let mut state = shared.state();
         loop {
             state.check()?;
-            if state.under_way == 0 {
+            if state.in_flight == 0 {
                 break;
             }
             state = shared.wait_for_change(state, interrupt)?;
         }
-        let parts = shared.standing.as_ref().map_or(state.sent.len(), Standing::len);
+        let parts = shared.existing.as_ref().map_or(state.sent.len(), ExistingObject::len);
         if is_shared {
             return Ok(());
         }
         let is_complete = state.come == shared.to.len && (shared.is_whole || parts == shared.to.parts());
         if is_complete {
             drop(state);
-            return shared.standing.as_ref().map_or(Ok(()), |standing| shared.compare(standing, interrupt));
+            return shared.existing.as_ref().map_or(Ok(()), |existing| shared.compare(existing, interrupt));
         }
         let (come, len) = (state.come, shared.to.len);
-        Err(Error::Argument(format!("{}: only {come} of its {len} bytes were written", shown(&shared.to.url))))
+        Err(Error::Argument(format!("{}: only {come} of its {len} bytes were written", display_url(&shared.to.url))))
     }
 
-    fn stands(&self) -> bool {
-        self.0.standing.is_some()
+    fn is_kept(&self) -> bool {
+        self.0.existing.is_some()
     }
 
     fn complete(&mut self, interrupt: Interrupt<'_>) -> Result<()> {
         self.flush(interrupt)?;
-        if self.stands() {
+        if self.is_kept() {
             return Ok(());
         }
         let shared = self.0.clone();
         let sent = shared.state().sent.len();
         if shared.has_others.load(Ordering::Relaxed) && sent != shared.to.parts() {
-            let (parts, path) = (shared.to.parts(), shown(&shared.to.url));
+            let (parts, path) = (shared.to.parts(), display_url(&shared.to.url));
             return Err(Error::Argument(format!("{path}: only {sent} of its {parts} parts were sent")));
         }
         let completed = wait(interrupt, None, ("complete the upload", &shared.to.url), async {
@@ -384,21 +385,21 @@ impl Upload for ObjectUpload {
             std::mem::take(&mut state.tasks)
         };
         shared.changed.notify_all();
-        let is_any_under_way = || tasks.iter().any(|task| !task.is_finished());
+        let is_any_in_flight = || tasks.iter().any(|task| !task.is_finished());
         let began = Instant::now();
         // The name of an upload that is just being begun is needed to abort it.
-        while shared.to.id.get().is_none() && is_any_under_way() && began.elapsed() < WAITED_WHEN_STOPPED {
+        while shared.to.id.get().is_none() && is_any_in_flight() && began.elapsed() < WAITED_WHEN_STOPPED {
             std::thread::sleep(SHORT_WAIT);
         }
         for task in &tasks {
             task.abort();
         }
         let began = Instant::now();
-        while is_any_under_way() && began.elapsed() < TICK {
+        while is_any_in_flight() && began.elapsed() < TICK {
             std::thread::sleep(SHORT_WAIT);
         }
         let upload = shared.to.id.get()?.clone();
-        let named = max_weights::text::shown(&upload);
+        let named = max_weights::text::escape(&upload);
         let left = move |why: String| {
             format!("the parts of the upload {named} may still be stored, because it could not be aborted: {why}")
         };

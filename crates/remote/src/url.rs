@@ -8,15 +8,15 @@ use max_weights::text;
 use max_weights::{Error, Result};
 use url::{Host, Url};
 
-use crate::failure::Failure;
+use crate::failure::RequestFailure;
 
 /// The address in a URL.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Address {
+pub(crate) enum UrlAddress {
     /// An object, or a prefix, of a bucket.
     Bucket {
         /// The protocol.
-        kind: Kind,
+        kind: StoreKind,
         /// The bucket or container.
         bucket: String,
         /// The key, not percent-encoded.
@@ -37,16 +37,16 @@ pub(crate) enum Address {
 
 /// A protocol of object stores.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Kind {
+pub(crate) enum StoreKind {
     S3,
     Google,
     Azure,
 }
 
-impl Address {
+impl UrlAddress {
     /// The address in this URL. `allow_http` allows unencrypted URLs to other machines.
     pub(crate) fn of(path: &Path, allow_http: bool) -> Result<Self> {
-        let refuse = |cause: &str| Err(Error::Argument(format!("{}: {cause}", shown(path))));
+        let refuse = |cause: &str| Err(Error::Argument(format!("{}: {cause}", display_url(path))));
         let Some(text) = path.to_str() else { return refuse("a URL is text in UTF-8") };
         if text.contains(['\0', '\n', '\r']) {
             return refuse("a URL must not have line breaks or NUL in it");
@@ -59,9 +59,9 @@ impl Address {
             );
         }
         match scheme {
-            "s3" => Self::bucket(Kind::S3, rest, path),
-            "gs" => Self::bucket(Kind::Google, rest, path),
-            "az" => Self::bucket(Kind::Azure, rest, path),
+            "s3" => Self::bucket(StoreKind::S3, rest, path),
+            "gs" => Self::bucket(StoreKind::Google, rest, path),
+            "az" => Self::bucket(StoreKind::Azure, rest, path),
             "hf" => Self::hub(rest, path),
             "https" | "http" => {
                 let Ok(url) = Url::parse(text) else { return refuse("it is not a URL of the web") };
@@ -74,11 +74,11 @@ impl Address {
         }
     }
 
-    fn bucket(kind: Kind, rest: &str, path: &Path) -> Result<Self> {
+    fn bucket(kind: StoreKind, rest: &str, path: &Path) -> Result<Self> {
         let (bucket, key) = rest.split_once('/').unwrap_or((rest, ""));
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
         if bucket.is_empty() || !bucket.bytes().all(plain) {
-            return Err(Error::Argument(format!("{}: a URL of a bucket is scheme://bucket/key", shown(path))));
+            return Err(Error::Argument(format!("{}: a URL of a bucket is scheme://bucket/key", display_url(path))));
         }
         Ok(Self::Bucket { kind, bucket: bucket.to_owned(), key: key.to_owned() })
     }
@@ -97,14 +97,14 @@ impl Address {
         let steps_out = below.split('/').any(|part| part == "..");
         if !plain(org) || !plain(name) || revision.is_empty() || revision.contains(['?', '#']) || steps_out {
             let cause = "a URL of the hub is hf://org/model, hf://org/model@revision, or a file below it";
-            return Err(Error::Argument(format!("{}: {cause}", shown(path))));
+            return Err(Error::Argument(format!("{}: {cause}", display_url(path))));
         }
         Ok(Self::Hub { model: format!("{org}/{name}"), revision: revision.to_owned(), path: below.to_owned() })
     }
 }
 
 /// The URL for messages: without its query, which may hold a signature.
-pub(crate) fn shown(path: &Path) -> String {
+pub(crate) fn display_url(path: &Path) -> String {
     text::path(&store::redacted(path))
 }
 
@@ -207,8 +207,8 @@ pub(crate) enum Refused {
 }
 
 impl Refused {
-    pub(crate) fn failure(self) -> Failure {
-        Failure::wrong(match self {
+    pub(crate) fn failure(self) -> RequestFailure {
+        RequestFailure::wrong(match self {
             Self::Inner => "the server redirects to an address of a private network, which is not followed",
             Self::LinkLocal => {
                 "the server redirects to a link-local address, at which clouds keep the secrets of their machines, which is not followed"
@@ -240,25 +240,26 @@ pub(crate) fn names_inner(url: &Url) -> bool {
 mod tests {
     use super::*;
 
-    fn of(text: &str) -> Result<Address> {
-        Address::of(Path::new(text), false)
+    fn of(text: &str) -> Result<UrlAddress> {
+        UrlAddress::of(Path::new(text), false)
     }
 
     #[test]
     fn what_urls_name() {
-        let bucket = |kind, bucket: &str, key: &str| Address::Bucket { kind, bucket: bucket.into(), key: key.into() };
-        assert_eq!(of("s3://b/a/c d.safetensors").expect("s3"), bucket(Kind::S3, "b", "a/c d.safetensors"));
-        assert_eq!(of("gs://b").expect("gs"), bucket(Kind::Google, "b", ""));
-        assert_eq!(of("az://container/x").expect("az"), bucket(Kind::Azure, "container", "x"));
-        let hub = |model: &str, revision: &str, path: &str| Address::Hub {
+        let bucket =
+            |kind, bucket: &str, key: &str| UrlAddress::Bucket { kind, bucket: bucket.into(), key: key.into() };
+        assert_eq!(of("s3://b/a/c d.safetensors").expect("s3"), bucket(StoreKind::S3, "b", "a/c d.safetensors"));
+        assert_eq!(of("gs://b").expect("gs"), bucket(StoreKind::Google, "b", ""));
+        assert_eq!(of("az://container/x").expect("az"), bucket(StoreKind::Azure, "container", "x"));
+        let hub = |model: &str, revision: &str, path: &str| UrlAddress::Hub {
             model: model.into(),
             revision: revision.into(),
             path: path.into(),
         };
         assert_eq!(of("hf://org/model").expect("hf"), hub("org/model", "main", ""));
         assert_eq!(of("hf://org/model@v1/a/b.gguf").expect("hf"), hub("org/model", "v1", "a/b.gguf"));
-        assert!(matches!(of("https://host/a?b=c"), Ok(Address::Web(_))));
-        assert!(matches!(of("http://127.0.0.1:8/a"), Ok(Address::Web(_))));
+        assert!(matches!(of("https://host/a?b=c"), Ok(UrlAddress::Web(_))));
+        assert!(matches!(of("http://127.0.0.1:8/a"), Ok(UrlAddress::Web(_))));
     }
 
     #[test]
@@ -282,8 +283,8 @@ mod tests {
 
     #[test]
     fn queries_and_passwords_are_not_shown() {
-        assert_eq!(shown(Path::new("https://u:p@host/a.bin?X-Amz-Signature=s#f")), "https://host/a.bin?…");
-        assert_eq!(shown(Path::new("hf://org/model@main/x")), "hf://org/model@main/x");
+        assert_eq!(display_url(Path::new("https://u:p@host/a.bin?X-Amz-Signature=s#f")), "https://host/a.bin?…");
+        assert_eq!(display_url(Path::new("hf://org/model@main/x")), "hf://org/model@main/x");
     }
 
     #[test]

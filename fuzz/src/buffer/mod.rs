@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use max_weights::buffer::{Buffer, Index, dequantize};
+use max_weights::buffer::{Buffer, IndexPart, dequantize};
 use max_weights::cast::{CastOptions, cast_by_oracle, elements_per_group, is_supported};
 use max_weights::dtype::DType;
 use max_weights::error::Error;
@@ -89,7 +89,7 @@ fn make(program: &mut Program<'_>, storage: &Arc<Storage>) -> Option<(Buffer, Mo
     // No element is touched here: the answer is immediate for any shape.
     buffer.prefetch(&uninterrupted).expect("advice");
     if !is_small(&shape) {
-        let last = vec![Index::At(-1); shape.len()];
+        let last = vec![IndexPart::At(-1); shape.len()];
         if let Ok(last) = buffer.index(&last) {
             assert_eq!(last.copy(&uninterrupted).expect("one element").size(), dtype.bits() / 8);
         }
@@ -121,7 +121,7 @@ fn compare(buffer: &Buffer, model: &Model) {
 type Next = Option<(Buffer, Model)>;
 
 fn index(program: &mut Program<'_>, buffer: &Buffer, model: &Model) -> Next {
-    let expression: Vec<Index> = (0..program.below(5)).map(|_| program.index()).collect();
+    let expression: Vec<IndexPart> = (0..program.below(5)).map(|_| program.index()).collect();
     let (found, expected) = (buffer.index(&expression), model.index(&expression));
     match (found, expected) {
         (Ok(view), Some(expected)) => {

@@ -1,6 +1,6 @@
 //! A tensor as a list of places: where each element begins in the bytes, in C order. Slow and plain.
 
-use max_weights::buffer::Index;
+use max_weights::buffer::IndexPart;
 use max_weights::dtype::DType;
 
 #[derive(Debug, Clone)]
@@ -99,11 +99,11 @@ impl Model {
     }
 
     /// What `ndarray.__getitem__` selects; none where it raises an error.
-    pub(super) fn index(&self, expression: &[Index]) -> Option<Self> {
+    pub(super) fn index(&self, expression: &[IndexPart]) -> Option<Self> {
         self.dtype.bytes()?;
-        let takes = |part: &&Index| matches!(part, Index::At(_) | Index::Slice { .. });
+        let takes = |part: &&IndexPart| matches!(part, IndexPart::At(_) | IndexPart::Slice { .. });
         let missing = self.shape.len().checked_sub(expression.iter().filter(takes).count())?;
-        let ellipses = expression.iter().filter(|part| **part == Index::Ellipsis).count();
+        let ellipses = expression.iter().filter(|part| **part == IndexPart::Ellipsis).count();
         if ellipses > 1 {
             return None;
         }
@@ -111,10 +111,10 @@ impl Model {
         let mut picked: Vec<(Vec<i64>, bool)> = Vec::new();
         let mut axes: Vec<Option<usize>> = Vec::new();
         let mut axis = 0;
-        let parts = expression.iter().copied().chain((ellipses == 0).then_some(Index::Ellipsis));
+        let parts = expression.iter().copied().chain((ellipses == 0).then_some(IndexPart::Ellipsis));
         for part in parts {
             match part {
-                Index::Ellipsis => {
+                IndexPart::Ellipsis => {
                     for _ in 0..missing {
                         picked.push(((0..self.shape[axis]).collect(), true));
                         axes.push(Some(axis));
@@ -122,12 +122,12 @@ impl Model {
                     }
                     continue;
                 }
-                Index::NewAxis => {
+                IndexPart::NewAxis => {
                     picked.push((vec![0], true));
                     axes.push(None);
                     continue;
                 }
-                Index::At(at) => {
+                IndexPart::At(at) => {
                     let dim = i128::from(self.shape[axis]);
                     let at = if at < 0 { i128::from(at) + dim } else { i128::from(at) };
                     if at < 0 || at >= dim {
@@ -135,7 +135,7 @@ impl Model {
                     }
                     picked.push((vec![at as i64], false));
                 }
-                Index::Slice { start, stop, step } => {
+                IndexPart::Slice { start, stop, step } => {
                     picked.push((slice(self.shape[axis], start, stop, step)?, true));
                 }
             }

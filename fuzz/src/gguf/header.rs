@@ -3,8 +3,8 @@
 use std::collections::{HashMap, HashSet};
 
 use max_weights::error::{Diagnostic, Error, Result};
-use max_weights::format::gguf::{self, Gguf, MAX_DIMENSIONS, Value};
-use max_weights::format::{MAX_HEADER_BYTES, Options, Parse, Progress};
+use max_weights::format::gguf::{self, Gguf, GgufValue, MAX_DIMENSIONS};
+use max_weights::format::{HeaderOptions, MAX_HEADER_BYTES, Parse, ParseProgress};
 use max_weights::tensor::Element;
 
 use super::super::layout::Layout;
@@ -17,7 +17,7 @@ const STRICT_ONLY: [&str; 1] = ["gguf.name-nul"];
 const ABOUT_THE_DATA: [&str; 4] = ["gguf.overlap", "gguf.outside", "gguf.truncated", "gguf.hole"];
 
 /// Rules that also look ahead, by the least that what is not at hand must take.
-const AHEAD: [&str; 3] = ["gguf.header-too-long", "gguf.array-length", "gguf.string-length"];
+const READAHEAD: [&str; 3] = ["gguf.header-too-long", "gguf.array-length", "gguf.string-length"];
 
 /// A header that is read agrees with a plain reader in every field and value, and its tensors are inside the file without overlap. An
 /// error has an offset inside the file, in the record of the tensor that it names. Reading in pieces gives the same result.
@@ -26,8 +26,8 @@ pub fn check(input: &[u8]) {
     // Wraps, so that the file can also be shorter than its header.
     let file_len = (header.len() as u64).wrapping_add(Layout::GgufHeader.data_len(input));
     let [strict, lenient] = [true, false].map(|strict| {
-        let options = Options { policy: max_weights::error::Policy::new(strict), ..Options::default() };
-        let whole = memory::bounded(as_said(header, file_len), || first_answer(header, file_len, &options));
+        let options = HeaderOptions { policy: max_weights::error::Policy::new(strict), ..HeaderOptions::default() };
+        let whole = memory::bounded(as_declared(header, file_len), || first_answer(header, file_len, &options));
         check_outcome(&whole, header, file_len);
         check_pieces(&whole, header, file_len, &options);
         whole
@@ -45,7 +45,7 @@ pub fn check(input: &[u8]) {
 }
 
 /// The declared length of the file: memory is allocated for everything that is to be read next.
-fn as_said(header: &[u8], file_len: u64) -> usize {
+fn as_declared(header: &[u8], file_len: u64) -> usize {
     let there = usize::try_from(file_len.min(MAX_HEADER_BYTES)).expect("32 bits");
     there.max(header.len())
 }
@@ -60,10 +60,10 @@ enum Answer {
     NeedUpTo(u64),
 }
 
-fn first_answer(header: &[u8], file_len: u64, options: &Options) -> Result<Answer> {
-    Ok(match gguf::Parser::new(header.to_vec(), file_len, options).advance()? {
-        Progress::Done(gguf) => Answer::Done(gguf.into()),
-        Progress::Need(parts) => {
+fn first_answer(header: &[u8], file_len: u64, options: &HeaderOptions) -> Result<Answer> {
+    Ok(match gguf::GgufParser::new(header.to_vec(), file_len, options).advance()? {
+        ParseProgress::Done(gguf) => Answer::Done(gguf.into()),
+        ParseProgress::Need(parts) => {
             let [part] = &parts[..] else { panic!("{} parts", parts.len()) };
             assert_eq!(part.offset, header.len() as u64);
             Answer::NeedUpTo(part.offset + part.bytes.len() as u64)
@@ -85,18 +85,18 @@ fn check_outcome(outcome: &Result<Answer>, header: &[u8], file_len: u64) {
 }
 
 /// Reading a first part, and then the requested bytes, gives the same result.
-fn check_pieces(whole: &Result<Answer>, header: &[u8], file_len: u64, options: &Options) {
+fn check_pieces(whole: &Result<Answer>, header: &[u8], file_len: u64, options: &HeaderOptions) {
     if matches!(whole, Ok(Answer::NeedUpTo(_))) {
         return; // the rest of the file is not there
     }
     let first = header[..header.len() / 3].to_vec();
     let mut have = first.len();
-    let pieces = memory::bounded(as_said(header, file_len), || {
-        let mut parser = gguf::Parser::new(first, file_len, options);
+    let pieces = memory::bounded(as_declared(header, file_len), || {
+        let mut parser = gguf::GgufParser::new(first, file_len, options);
         loop {
             match parser.advance()? {
-                Progress::Done(gguf) => return Ok::<Gguf, Error>(gguf),
-                Progress::Need(parts) => {
+                ParseProgress::Done(gguf) => return Ok::<Gguf, Error>(gguf),
+                ParseProgress::Need(parts) => {
                     for part in parts {
                         assert_eq!(part.offset, have as u64, "bytes are asked for once, in order");
                         let there = header.get(have..).unwrap_or_default();
@@ -114,7 +114,8 @@ fn check_pieces(whole: &Result<Answer>, header: &[u8], file_len: u64, options: &
         (Err(whole), Err(pieces)) => {
             // In an array of strings, the check of the missing ones depends on how many are read.
             let [first, second] = [whole, &pieces].map(rule);
-            let counted = AHEAD.contains(&first) && AHEAD.contains(&second) || [first, second].contains(&AHEAD[0]);
+            let counted =
+                READAHEAD.contains(&first) && READAHEAD.contains(&second) || [first, second].contains(&READAHEAD[0]);
             assert!(counted || whole.to_string() == pieces.to_string(), "{whole} of the whole, {pieces} of pieces");
         }
         (whole, pieces) => panic!("read: the whole {}, pieces {}", whole.is_ok(), pieces.is_ok()),
@@ -172,9 +173,9 @@ fn check_metadata(read: &Gguf, plain: &Document) {
     }
 }
 
-fn check_value(value: Value<'_>, plain: &document::Value) {
+fn check_value(value: GgufValue<'_>, plain: &document::Value) {
     match (value, plain) {
-        (Value::Array(array), document::Value::Array(plain)) => {
+        (GgufValue::Array(array), document::Value::Array(plain)) => {
             assert_eq!((array.element() as u32, array.len()), (plain.element, plain.len()));
             assert_eq!(array.iter().count(), plain.len());
             match &plain.elements {
@@ -189,29 +190,29 @@ fn check_value(value: Value<'_>, plain: &document::Value) {
                 }
             }
         }
-        (Value::String(text), document::Value::Text(plain)) => assert_eq!(text.as_bytes(), plain),
-        (Value::Bytes(text), document::Value::Text(plain)) => {
+        (GgufValue::String(text), document::Value::Text(plain)) => assert_eq!(text.as_bytes(), plain),
+        (GgufValue::Bytes(text), document::Value::Text(plain)) => {
             assert_eq!(text, plain);
             assert!(std::str::from_utf8(plain).is_err(), "text");
         }
-        (Value::Bool(value), document::Value::Number(_, plain)) => assert_eq!(value, plain[..] != [0]),
+        (GgufValue::Bool(value), document::Value::Number(_, plain)) => assert_eq!(value, plain[..] != [0]),
         (number, document::Value::Number(_, plain)) => assert_eq!(&bytes_of(number), plain),
         (value, plain) => panic!("{value:?} for {plain:?}"),
     }
 }
 
-fn bytes_of(number: Value<'_>) -> Vec<u8> {
+fn bytes_of(number: GgufValue<'_>) -> Vec<u8> {
     match number {
-        Value::U8(value) => value.to_le_bytes().into(),
-        Value::I8(value) => value.to_le_bytes().into(),
-        Value::U16(value) => value.to_le_bytes().into(),
-        Value::I16(value) => value.to_le_bytes().into(),
-        Value::U32(value) => value.to_le_bytes().into(),
-        Value::I32(value) => value.to_le_bytes().into(),
-        Value::U64(value) => value.to_le_bytes().into(),
-        Value::I64(value) => value.to_le_bytes().into(),
-        Value::F32(value) => value.to_le_bytes().into(),
-        Value::F64(value) => value.to_le_bytes().into(),
+        GgufValue::U8(value) => value.to_le_bytes().into(),
+        GgufValue::I8(value) => value.to_le_bytes().into(),
+        GgufValue::U16(value) => value.to_le_bytes().into(),
+        GgufValue::I16(value) => value.to_le_bytes().into(),
+        GgufValue::U32(value) => value.to_le_bytes().into(),
+        GgufValue::I32(value) => value.to_le_bytes().into(),
+        GgufValue::U64(value) => value.to_le_bytes().into(),
+        GgufValue::I64(value) => value.to_le_bytes().into(),
+        GgufValue::F32(value) => value.to_le_bytes().into(),
+        GgufValue::F64(value) => value.to_le_bytes().into(),
         other => panic!("{other:?} is no number"),
     }
 }

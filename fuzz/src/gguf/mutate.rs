@@ -261,8 +261,8 @@ fn change_key(document: &mut Document, random: &mut Random) {
 
 /// What the offsets are rounded up to: as the metadata says, if that is a power of two of some use.
 fn alignment(document: &Document) -> u64 {
-    let said = document.keys.iter().find(|(key, _)| key == b"general.alignment").map(|(_, value)| value);
-    let Some(Value::Number(_, bytes)) = said else { return 32 };
+    let message = document.keys.iter().find(|(key, _)| key == b"general.alignment").map(|(_, value)| value);
+    let Some(Value::Number(_, bytes)) = message else { return 32 };
     let number = bytes.iter().rev().fold(0u64, |number, byte| number << 8 | u64::from(*byte));
     if number.is_power_of_two() { number } else { 32 }
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use max_weights::checkpoint::{Backend, Checkpoint, OpenOptions};
 use max_weights::dtype::DType;
-use max_weights::format::Options;
+use max_weights::format::HeaderOptions;
 use max_weights::quant::{Encoding, dequantize, elements, swap_bytes};
 use max_weights::tensor::{Element, TensorInfo};
 
@@ -22,7 +22,8 @@ pub fn check(input: &[u8]) {
         let mut verdicts = Vec::new();
         for strict in [true, false] {
             for backend in [Backend::Map, Backend::Read] {
-                let format = Options { policy: max_weights::error::Policy::new(strict), ..Options::default() };
+                let format =
+                    HeaderOptions { policy: max_weights::error::Policy::new(strict), ..HeaderOptions::default() };
                 let options = OpenOptions::default().backend(backend).format(format);
                 verdicts.push(memory::bounded(input.len(), || run(input, path, &options)));
             }

@@ -23,7 +23,7 @@ def main() -> int:
     parser.add_argument("--device")
     options = parser.parse_args()
     names = None if options.against is None else [name.strip() for name in options.against.split(",") if name.strip()]
-    line = _Line()
+    line = _MeasuredLine()
     try:
         result = bench(
             options.paths,
@@ -44,7 +44,7 @@ def main() -> int:
     return 0
 
 
-class _Line:
+class _MeasuredLine:
     """The current step, in one line of a terminal; nothing is written to a pipe."""
 
     def __init__(self) -> None:

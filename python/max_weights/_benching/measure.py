@@ -14,9 +14,8 @@ from max_weights._benching.result import CONDITIONS, ON_DEVICE_CONDITIONS, Bench
 from max_weights._benching.worker import TIME_WAS_UP, LoaderFailed, Worker
 from max_weights._checking import files_of
 from max_weights._checkpoints import opened
-from max_weights._core import file_identities, files, infos, shown
-from max_weights._devices import Accelerator
-from max_weights._devices import place as placed
+from max_weights._core import escape, file_identities, files, infos
+from max_weights._devices import Accelerator, parse_device
 from max_weights._weights import GGUFWeights, PytorchWeights
 from max_weights.errors import ArgumentError
 
@@ -78,7 +77,7 @@ def bench(
         ('safetensors', 5)
     """
     begun = time.monotonic()
-    kind, index = ("cpu", 0) if device is None else placed(device)
+    kind, index = ("cpu", 0) if device is None else parse_device(device)
     gpu = None if kind == "cpu" else Accelerator(index).id
     paths = [os.fspath(path) for path in files_of(checkpoint, "bench")]
     with opened(paths, "bench") as weights:
@@ -114,9 +113,9 @@ class _Measuring:
         self._paths, self._places, self._until, self._progress = paths, places, until, progress
         self._device = device
         # {condition: the request}, and the condition that a loader needs a time for, to count as measured.
-        of_host = {"call": "call", "touched": "touched", "cold": "touched"}
+        host_tensors = {"call": "call", "touched": "touched", "cold": "touched"}
         self._requests, self._decisive = (
-            (of_host, "touched") if device is None else ({"warm": "call", "cold": "call"}, "warm")
+            (host_tensors, "touched") if device is None else ({"warm": "call", "cold": "call"}, "warm")
         )
         self._workers: dict[str, Worker] = {}
         self.not_cold = "" if cold else "it was not asked for"
@@ -204,7 +203,7 @@ def drop(places: list[str]) -> str:
             os.close(descriptor)
         left = _cached_fraction(place)
         if left > STAYS_CACHED:
-            return f"{left:.0%} of '{shown(place)}' stays in memory: it is on a RAM disk, or another process maps it"
+            return f"{left:.0%} of '{escape(place)}' stays in memory: it is on a RAM disk, or another process maps it"
     return ""
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from max_weights._benching.cuda import Driver
 from max_weights._benching.loaders import ON_DEVICE, available_memory, read_bytes
-from max_weights._core import infos, shown
+from max_weights._core import escape, infos
 
 if TYPE_CHECKING:
     from max_weights._benching.loaders import Answer
@@ -85,12 +85,12 @@ class DeviceRun:
         weights = load_weights(self._paths)
         names = [info.name for info in infos(weights) if info.bytes]
         if missing := [name for name in names if name not in self._result]:
-            return f"'{shown(missing[0])}' and {len(missing) - 1} more did not arrive"
+            return f"'{escape(missing[0])}' and {len(missing) - 1} more did not arrive"
         step = max(1, len(names) // SAMPLES)
         for name in [*names[::step], names[-1]]:
             expected = weights.load(name, packed=None if self._dtype else "keep", dtype=self._dtype)[name]
             if _ends(expected) != _ends(self._result[name]):
-                return f"'{shown(name)}' differs from the file"
+                return f"'{escape(name)}' differs from the file"
         return ""
 
 

@@ -107,7 +107,7 @@ class BenchResult:
 
     @property
     def summary(self) -> str:
-        """Return one paragraph of findings, which also says where another loader is ahead."""
+        """Return one paragraph of findings, which also says where another loader is fastest."""
         sentences = [f"{self.tensors:,} tensors, {_size(self.bytes)}."]
         warm = "warm" if self.device else "touched"
         for condition, where in ((warm, "from the page cache"), ("cold", "from the disk")):
@@ -141,9 +141,9 @@ class BenchResult:
         sentence = f"{until}, {where}: {times}"
         if theirs:
             rival = min(theirs, key=lambda name: theirs[name])
-            ahead = min(ours, key=lambda name: ours[name])
+            fastest = min(ours, key=lambda name: ours[name])
             sentence += f"; the fastest of the others, {rival}, {_time(theirs[rival])}: "
-            sentence += _verdict(ahead, ours[ahead], rival, theirs[rival])
+            sentence += _verdict(fastest, ours[fastest], rival, theirs[rival])
         if least:
             limit = min(least, key=lambda name: least[name])
             sentence += f"; the least that this machine needs, {limit}, {_time(least[limit])}"
@@ -183,8 +183,8 @@ def _verdict(ours: str, our_seconds: float, theirs: str, their_seconds: float) -
     times = max(our_seconds, their_seconds) / min(our_seconds, their_seconds)
     if times <= SAME:
         return "equally fast"
-    ahead = ours if our_seconds < their_seconds else theirs
-    return f"{ahead} is ahead, {times:.2f} times as fast"
+    fastest = ours if our_seconds < their_seconds else theirs
+    return f"{fastest} is fastest, {times:.2f} times as fast"
 
 
 def _time(seconds: float) -> str:

@@ -22,7 +22,7 @@ __all__ = ["TIME_WAS_UP", "LoaderFailed", "Worker", "serve"]
 RETAINED_HEAP = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": "-1"}
 """glibc then returns no memory, so that later runs do not measure how fast the system provides fresh pages."""
 COMMAND = "from max_weights._benching.worker import serve; serve()"
-LONGEST_REASON = 200
+MAX_REASON = 200
 TIME_WAS_UP = "time ran out"
 
 
@@ -33,15 +33,17 @@ class LoaderFailed(Exception):
 class Worker:
     """The side that sends requests, to a loader of `LOADERS`, or with a device of `ON_DEVICE`.
 
-    The process looks for packages in the folder `ahead` before all others.
+    The process looks for packages in the folder `first_on_path` before all others.
     """
 
-    def __init__(self, loader: str, paths: list[str], device: int | None = None, ahead: str = "") -> None:
+    def __init__(self, loader: str, paths: list[str], device: int | None = None, first_on_path: str = "") -> None:
         self.loader = loader
         answers, write_end = os.pipe()
         self._answers = os.fdopen(answers, "rb", buffering=0)
         self._output = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the worker; a pipe would not be read meanwhile)
-        environment = os.environ | RETAINED_HEAP | {"PYTHONPATH": os.pathsep.join(filter(None, [ahead, *sys.path]))}
+        environment = (
+            os.environ | RETAINED_HEAP | {"PYTHONPATH": os.pathsep.join(filter(None, [first_on_path, *sys.path]))}
+        )
         try:
             self._process = subprocess.Popen(
                 # In a new session, so that Ctrl-C only reaches the caller, which ends its workers.
@@ -85,7 +87,7 @@ class Worker:
         self._output.seek(0)
         lines = self._output.read().decode(errors="replace").split("\n")
         messages = [line for line in lines if line.strip()]
-        return printable(messages[-1])[:LONGEST_REASON] if messages else f"its process ended with status {status}"
+        return printable(messages[-1])[:MAX_REASON] if messages else f"its process ended with status {status}"
 
     def close(self) -> None:
         """End the process, whatever it is doing."""
@@ -105,7 +107,7 @@ def serve() -> None:
                 answering = answering or _prepared(loader, *json.loads(work))
                 answer: Answer = {} if request.strip() == "ready" else answering(request.strip())
             except Exception as error:  # any error of another package becomes a row with its message
-                answer = {"failed": printable(f"{type(error).__name__}: {error}")[:LONGEST_REASON]}
+                answer = {"failed": printable(f"{type(error).__name__}: {error}")[:MAX_REASON]}
             print(json.dumps(answer), file=out, flush=True)
 
 

@@ -42,22 +42,103 @@ _Progress = Callable[[int, int], object] | None
 
 # fmt: off
 __all__ = [
-    "Ahead", "Buffer", "DeltaLog", "FileWriter", "GGUFWeights", "Metadata", "Objects", "Placeholder", "PySafeSlice",
-    "PytorchWeights", "QuantizationConfig", "QuantizedLayout", "QuantizedListing", "QuantizedNames", "QuantizedRecord",
-    "RangeSource", "RankPlan", "RankSave", "RemoteStore", "Report", "SafetensorWeights", "TensorStream", "TorchFile",
-    "WeightInfo", "WeightInfos", "WeightsNode", "_PickledFile", "_SafetensorsFile", "__version__", "_buffer_of_bytes",
-    "_convert_weights", "_decode_weights", "_first_fitting", "_panic", "_remap_buffer", "_rename_weights",
-    "_reopen_weights", "accelerator_count", "apply_deltas_to", "buffers", "check_apart",
-    "check_safetensors_name", "command_line", "data_of_all", "delta_header", "dequantize", "dequantize_codebook",
-    "dequantize_groups", "difference_of", "digests_of", "export_dlpack", "file_identities", "files", "fingerprint_of",
-    "fingerprints_of", "fingerprints_of_rows", "fold_deltas", "get_threads", "identity_of", "infos", "keys_of_content",
+    "Buffer",
+    "DeltaLog",
+    "FileWriter",
+    "GGUFWeights",
+    "Metadata",
+    "Objects",
+    "Placeholder",
+    "Prefetcher",
+    "PySafeSlice",
+    "PytorchWeights",
+    "QuantizationConfig",
+    "QuantizedLayout",
+    "QuantizedListing",
+    "QuantizedNames",
+    "QuantizedRecord",
+    "RangeSource",
+    "RankPlan",
+    "RankSave",
+    "RemoteStore",
+    "Report",
+    "SafetensorWeights",
+    "TensorStream",
+    "TorchFile",
+    "WeightInfo",
+    "WeightInfos",
+    "WeightsNode",
+    "_PickledFile",
+    "_SafetensorsFile",
+    "__version__",
+    "_buffer_of_bytes",
+    "_convert_weights",
+    "_decode_weights",
+    "_first_fitting",
+    "_panic",
+    "_remap_buffer",
+    "_rename_weights",
+    "_reopen_weights",
+    "accelerator_count",
+    "apply_deltas_to",
+    "buffers",
+    "check_safetensors_name",
+    "check_separately",
+    "command_line",
+    "data_of_all",
+    "delta_header",
+    "dequantize",
+    "dequantize_codebook",
+    "dequantize_groups",
+    "difference_of",
+    "digests_of",
+    "escape",
+    "export_dlpack",
+    "file_identities",
+    "files",
+    "fingerprint_of",
+    "fingerprints_of",
+    "fingerprints_of_rows",
+    "fold_deltas",
+    "get_threads",
+    "identity_of",
+    "infos",
+    "keys_of_content",
     "limit_threads",
-    "load_tensors", "may_be_quantized", "missing_accelerator", "near_names", "open_weights", "opened_paths",
-    "paths_of_deltas", "place_file", "plan_tensors", "printable", "quantize", "quantized_names", "quantized_record",
-    "ranges_in_mesh", "read_quantization_config", "release_memory", "renamed_names", "safetensors_header",
-    "save_converted", "save_gguf_tensors", "save_gguf_weights", "save_tensors", "scale_blocks", "serialize_tensors",
-    "set_threads", "shown", "statistics_of", "torch_globals", "tree", "update_files", "validate_files",
-    "verify_checksums", "versions", "weights_are_held", "write_delta",
+    "load_tensors",
+    "may_be_quantized",
+    "missing_accelerator",
+    "near_names",
+    "open_weights",
+    "opened_paths",
+    "paths_of_deltas",
+    "place_file",
+    "plan_tensors",
+    "printable",
+    "quantize",
+    "quantized_names",
+    "quantized_record",
+    "ranges_in_mesh",
+    "read_quantization_config",
+    "release_memory",
+    "renamed_names",
+    "safetensors_header",
+    "save_converted",
+    "save_gguf_tensors",
+    "save_gguf_weights",
+    "save_tensors",
+    "scale_blocks",
+    "serialize_tensors",
+    "set_threads",
+    "statistics_of",
+    "torch_globals",
+    "tree",
+    "update_files",
+    "validate_files",
+    "verify_checksums",
+    "versions",
+    "weights_are_held",
+    "write_delta",
 ]
 # fmt: on
 
@@ -278,7 +359,7 @@ def save_tensors(path: str, names: Sequence[str], tensors: Sequence[Buffer], met
                  store: RemoteStore | None = None, if_exists: str = "replace") -> list[Path]: ...  # fmt: skip
 def serialize_tensors(names: Sequence[str], tensors: Sequence[Buffer], metadata: Mapping[str, str] | None, *,
                       alignment: int) -> bytes: ...  # fmt: skip
-def check_apart(targets: Sequence[str | PathLike[str]], inputs: Sequence[str | PathLike[str]]) -> None:
+def check_separately(targets: Sequence[str | PathLike[str]], inputs: Sequence[str | PathLike[str]]) -> None:
     """Refuses output files and folders that are inputs, lie in one, or contain one."""
 
 def check_safetensors_name(path: str | PathLike[str]) -> None:
@@ -379,7 +460,7 @@ def plan_tensors(node: WeightsNode, names: Sequence[str], dtypes: Sequence[DType
     """The plan of `load_tensors` with the same arguments. No file is read, and no memory is allocated."""
 
 @final
-class Ahead:
+class Prefetcher:
     """Fetches the pages that follow the weight that is taken, in file order, if they come from a disk. Its threads end
     when idle, or when it is dropped.
     """
@@ -550,9 +631,9 @@ def verify_checksums(node: WeightsNode) -> int:
     many were compared."""
 
 def files(node: WeightsNode) -> list[str]: ...
-def near_names(names: list[str], wanted: list[str]) -> list[list[str]]: ...
+def near_names(names: list[str], requested: list[str]) -> list[list[str]]: ...
 def renamed_names(names: list[str], table: list[tuple[str, str]]) -> list[str | None]: ...
 def printable(text: object) -> str: ...
-def shown(text: object) -> str: ...
+def escape(text: object) -> str: ...
 def tree(node: WeightsNode, *, lines: int | None = None, fold: bool = True) -> str: ...
 def versions() -> str: ...

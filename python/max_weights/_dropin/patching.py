@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from types import MappingProxyType, ModuleType
 from typing import Any, NamedTuple
 
-from max_weights._core import shown
+from max_weights._core import escape
 from max_weights._dropin.calls import Calls, Counter, log
 from max_weights._fork_lock import ForkLock
 from max_weights._switches import is_on
@@ -19,7 +19,7 @@ from max_weights._switches import is_on
 __all__ = ["patch", "patched", "unpatch"]
 
 
-class Target(NamedTuple):
+class PatchTarget(NamedTuple):
     """A name of another library, and the function that makes its replacement."""
 
     module: str
@@ -41,10 +41,10 @@ _VALUES = "transformers.integrations.ggml"
 _TENSORS = "transformers.integrations.gguf.dequant"
 _SAFETENSORS = "max_weights._dropin.safetensors_functions"
 TARGETS = (
-    Target("safetensors", "safe_open", f"{_SAFETENSORS}:safe_open", ("builtins", "safetensors._safetensors_rust")),
-    Target("safetensors.torch", "load_file", f"{_SAFETENSORS}:load_file", ("safetensors.torch",)),
+    PatchTarget("safetensors", "safe_open", f"{_SAFETENSORS}:safe_open", ("builtins", "safetensors._safetensors_rust")),
+    PatchTarget("safetensors.torch", "load_file", f"{_SAFETENSORS}:load_file", ("safetensors.torch",)),
     *(
-        Target(module, name, f"{_SAFETENSORS}:function", (home,))
+        PatchTarget(module, name, f"{_SAFETENSORS}:function", (home,))
         for module, home, names in (
             ("safetensors", "safetensors._safetensors_rust", "serialize serialize_file"),
             ("safetensors.torch", "safetensors.torch", "load save_file save save_model"),
@@ -52,12 +52,12 @@ TARGETS = (
         )
         for name in names.split()
     ),
-    Target("torch", "load", "max_weights._dropin.torch_load:replacement", ("torch.serialization",)),
-    Target("gguf", "GGUFReader", "max_weights._dropin.gguf_reader:replacement", ("gguf.gguf_reader",)),
-    Target("gguf", "dequantize", f"{_GGUF}:dequantize", ("gguf.quants",)),
-    Target("gguf", "get_tensor_name_map", f"{_GGUF}:get_tensor_name_map", ("gguf.tensor_mapping",)),
-    Target(_VALUES, "_gguf_parse_value", f"{_GGUF}:parse_value", (_VALUES,)),
-    Target(_TENSORS, "dequantize", "max_weights._dropin.gguf_tensors:dequantize", (_TENSORS,)),
+    PatchTarget("torch", "load", "max_weights._dropin.torch_load:replacement", ("torch.serialization",)),
+    PatchTarget("gguf", "GGUFReader", "max_weights._dropin.gguf_reader:replacement", ("gguf.gguf_reader",)),
+    PatchTarget("gguf", "dequantize", f"{_GGUF}:dequantize", ("gguf.quants",)),
+    PatchTarget("gguf", "get_tensor_name_map", f"{_GGUF}:get_tensor_name_map", ("gguf.tensor_mapping",)),
+    PatchTarget(_VALUES, "_gguf_parse_value", f"{_GGUF}:parse_value", (_VALUES,)),
+    PatchTarget(_TENSORS, "dequantize", "max_weights._dropin.gguf_tensors:dequantize", (_TENSORS,)),
 )
 
 _LOAD_MODELS = ("transformers.modeling_utils", "diffusers.models.modeling_utils")
@@ -189,7 +189,7 @@ def _make_pairs(module: str) -> None:
         original = getattr(sys.modules[module], target.name, None)
         if getattr(original, "__module__", None) not in target.defined_in:
             if original is not None:
-                origin = shown(f"{getattr(original, '__module__', None)}.{getattr(original, '__qualname__', '?')}")
+                origin = escape(f"{getattr(original, '__module__', None)}.{getattr(original, '__qualname__', '?')}")
                 log("%s is not replaced: it is %s, which is not the library's own", target.full_name, origin)
             continue
         where, _, function = target.factory.partition(":")
@@ -248,12 +248,12 @@ class _Finder:
         return spec
 
 
-class _Finding(threading.local):
+class _ModuleSearch(threading.local):
     def __init__(self) -> None:
         self.names: set[str] = set()
 
 
-_finding = _Finding()
+_finding = _ModuleSearch()
 _LIBRARIES = frozenset((*(target.module for target in TARGETS), *_LOAD_MODELS))
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from max_weights._core import infos, printable, shown
+from max_weights._core import escape, infos, printable
 from max_weights._html import count
 from max_weights._typing import known
 from max_weights.errors import FileChangedError, FormatError, UnsupportedError, VerificationError, WeightsError
@@ -190,7 +190,7 @@ def _called(original: Callable[..., Any], _: _Library) -> Callable[..., Any]:
 
 
 @dataclass
-class _Outcome:
+class _LoadOutcome:
     verified: list[str] = field(default_factory=list)
     seconds: float = 0.0
     differences: list[Finding] = field(default_factory=list)
@@ -225,7 +225,7 @@ def _verify(load: _Load) -> None:
     from max_weights._weights import load_weights
 
     name = type(load.model).__name__
-    place = shown(str(Path(load.files[0]).parent if len(load.files) > 1 else load.files[0]))
+    place = escape(str(Path(load.files[0]).parent if len(load.files) > 1 else load.files[0]))
     try:
         with load_weights([Path(file) for file in load.files], strict=False) as weights:
             outcome = _compare(load, weights)
@@ -236,7 +236,7 @@ def _verify(load: _Load) -> None:
         raise _error(name, place, outcome)
     line = f"{name}: {len(outcome.verified)} parameters and buffers are equal to {place} ({outcome.seconds:.2f} s)"
     if outcome.unused:
-        line += f"; unused: {count(len(outcome.unused), 'weight')} of the files ('{shown(outcome.unused[0])}' first)"
+        line += f"; unused: {count(len(outcome.unused), 'weight')} of the files ('{escape(outcome.unused[0])}' first)"
     if not outcome.unverified:
         # The class decides which weights it ignores, such as a head: this is no error, as for the library itself.
         (_logger.warning if outcome.unused else _logger.info)("%s", line)
@@ -244,11 +244,11 @@ def _verify(load: _Load) -> None:
     by_reason: dict[str, list[str]] = {}
     for one, reason in outcome.unverified.items():
         by_reason.setdefault(reason, []).append(one)
-    said = [f"{len(names)} ('{shown(names[0])}' first): {reason}" for reason, names in by_reason.items()]
-    _logger.warning("%s; not verified: %s", line, "; ".join(said))
+    declared = [f"{len(names)} ('{escape(names[0])}' first): {reason}" for reason, names in by_reason.items()]
+    _logger.warning("%s; not verified: %s", line, "; ".join(declared))
 
 
-def _error(name: str, place: str, outcome: _Outcome) -> VerificationError:
+def _error(name: str, place: str, outcome: _LoadOutcome) -> VerificationError:
     listed, more = outcome.differences[:_LISTED], len(outcome.differences) - _LISTED
     head = f"{name} is not what {place} holds: {len(outcome.differences)} parameters differ"
     lines = [f"{head}, {len(outcome.verified)} are equal", *map(str, listed)]
@@ -258,11 +258,11 @@ def _error(name: str, place: str, outcome: _Outcome) -> VerificationError:
     return error
 
 
-def _compare(load: _Load, weights: WeightsNode) -> _Outcome:
+def _compare(load: _Load, weights: WeightsNode) -> _LoadOutcome:
     from max_weights._renaming import renamed
     from max_weights.torch._verification import verify_some
 
-    outcome, parameters = _Outcome(), set(load.model.state_dict())
+    outcome, parameters = _LoadOutcome(), set(load.model.state_dict())
     if _is_gguf(load.files):
         weights = renamed(weights, "hf")
     names = load.names(weights)
@@ -285,7 +285,7 @@ def _is_ignored(model: Any, name: str) -> bool:
     return any(re.search(pattern, name) for pattern in patterns)
 
 
-def _compare_made(load: _Load, weights: WeightsNode, outcome: _Outcome) -> None:
+def _compare_made(load: _Load, weights: WeightsNode, outcome: _LoadOutcome) -> None:
     """Compare the parameters that transformers composes of several weights."""
     from max_weights._renaming import renamed
     from max_weights.torch._verification import verify_some

@@ -23,7 +23,7 @@ _TORCH = ("pt", "torch", "pytorch")
 def safe_open(original: type[object], counter: Counter) -> type[object]:
     """Return the replacement of `safetensors.safe_open`: a class that opens a file here, or with the original."""
     from max_weights.safetensors import safe_open as ours
-    from max_weights.safetensors._devices import as_asked
+    from max_weights.safetensors._devices import as_requested
     from max_weights.safetensors._frameworks import is_delegated
 
     class safe_open(ours):
@@ -35,7 +35,7 @@ def safe_open(original: type[object], counter: Counter) -> type[object]:
         ) -> Any:
             refused = None
             if counter.active:
-                device = as_asked(device)
+                device = as_requested(device)
                 if is_delegated(framework):
                     counter.count_fallback("a framework that is not supported")
                 elif not _is_served(framework, device):
@@ -90,9 +90,9 @@ def load_file(original: Callable[..., object], counter: Counter) -> Callable[...
     @functools.wraps(original)
     def load_file(filename: str | os.PathLike[str], device: object = "cpu", **options: object) -> object:
         if counter.active:
-            from max_weights.safetensors._devices import as_asked
+            from max_weights.safetensors._devices import as_requested
 
-            device = as_asked(device)
+            device = as_requested(device)
             if not _is_served("pt", device):
                 counter.count_fallback(_ELSEWHERE)
                 return original(filename, device, **options)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from mmap import MAP_PRIVATE
 from typing import TYPE_CHECKING, TypeVar
 
-from max_weights._core import shown
+from max_weights._core import escape
 from max_weights._dropin.calls import Counter, Refused
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def replacement(original: Callable[..., _T], counter: Counter) -> Callable[..., 
                 loading = Loading(path, map_location, mmap=mapped)
                 if unknown := sorted(set(loading.globals) - _torch_allows()):
                     raise Refused(
-                        f"not among what torch allows by default: {shown(unknown[0])} (torch.load builds what "
+                        f"not among what torch allows by default: {escape(unknown[0])} (torch.load builds what "
                         "torch.serialization.add_safe_globals allows)"
                     )
                 value: _T = loading.value()

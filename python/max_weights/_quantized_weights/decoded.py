@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from max_weights._core import GGUFWeights, _decode_weights, infos, may_be_quantized, quantized_names, shown
+from max_weights._core import GGUFWeights, _decode_weights, escape, infos, may_be_quantized, quantized_names
 from max_weights._dtype import DType
 from max_weights._quantized_weights.config import config_of
 from max_weights.errors import ArgumentError
@@ -64,7 +64,7 @@ class StoredWeights:
         for name, dtype in dtypes.items():
             if not dtype.is_float():
                 raise ArgumentError(
-                    f"'{shown(name)}' is quantized, and {dtype.name} would cut off the fractions of what it decodes "
+                    f"'{escape(name)}' is quantized, and {dtype.name} would cut off the fractions of what it decodes "
                     f"to: give a dtype of floats, or {KEEP}",
                     rule="argument.packed",
                 )
@@ -86,8 +86,8 @@ class StoredWeights:
         """Return the error for a dtype of a tensor that belongs to a quantized weight."""
         weight = self.parts[name]
         error = ArgumentError(
-            f"'{shown(name)}' is a part of the quantized weight '{shown(weight)}': a dtype is for what that is decoded "
-            f"to; name '{shown(weight)}', or {KEEP}",
+            f"'{escape(name)}' is a part of the quantized weight '{escape(weight)}': a dtype is for what that is "
+            f"decoded to; name '{escape(weight)}', or {KEEP}",
             rule="argument.packed",
         )
         error.tensor = name
@@ -97,8 +97,8 @@ class StoredWeights:
         """Return the error for codes whose scales are not known."""
         where = "the checkpoint declares a quantization, or has scales for it"
         error = ArgumentError(
-            f"'{shown(name)}' holds codes of a quantized weight ({where}), in a layout that is not known here: a dtype "
-            f"would give its codes without their scales; {KEEP}",
+            f"'{escape(name)}' holds codes of a quantized weight ({where}), in a layout that is not known here: a "
+            f"dtype would give its codes without their scales; {KEEP}",
             rule="argument.packed",
         )
         error.tensor = name
@@ -122,8 +122,9 @@ def require_no_codes(node: WeightsNode) -> None:
         raise stored.not_known(node.name)
     if node.name in stored.parts:
         error = ArgumentError(
-            f"'{shown(node.name)}' holds codes of the quantized weight '{shown(stored.parts[node.name])}', and a dtype "
-            "alone would give them without their scales: load(dtype=...) and max_weights.quantized(weights) decode it",
+            f"'{escape(node.name)}' holds codes of the quantized weight '{escape(stored.parts[node.name])}', "
+            "and a dtype alone would give them without their scales: load(dtype=...) and "
+            "max_weights.quantized(weights) decode it",
             rule="argument.packed",
         )
         error.tensor = node.name

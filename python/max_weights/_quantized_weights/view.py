@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, overload
 
 from max_weights._buffer import Buffer
 from max_weights._checkpoints import tree_of
-from max_weights._core import QuantizedListing, infos, near_names, quantized_record, shown
+from max_weights._core import QuantizedListing, escape, infos, near_names, quantized_record
 from max_weights._dtype import DType, DTypeLike
 from max_weights._html import count, properties, table, view
 from max_weights._quantized_weights.config import config_of
@@ -167,7 +167,7 @@ class QuantizedWeight:
         about = "cannot be decoded"
         if self._record.layout is not None:
             about = f"{self.bits} bits, {list(self._record.layout.shape)}, {_block(self)}"
-        return f"QuantizedWeight('{shown(self.name)}', {self.scheme}, {about})"
+        return f"QuantizedWeight('{escape(self.name)}', {self.scheme}, {about})"
 
     def _repr_html_(self) -> str:
         facts: list[tuple[str, object]] = [("scheme", self.scheme), ("method", self.method)]
@@ -193,7 +193,7 @@ class QuantizedWeight:
             if info.name == part.name
         ]
         shown_parts = table(columns, rows, numbers=("bytes",), code=("name", "dtype", "shape"))
-        return view(shown(self.name), about, properties(facts), shown_parts)
+        return view(escape(self.name), about, properties(facts), shown_parts)
 
 
 class QuantizedWeights(Mapping[str, QuantizedWeight]):
@@ -281,13 +281,13 @@ def _not_found(node: WeightsNode, name: str, names: list[str]) -> WeightNotFound
     front = f"{node.name}." if node.name else ""
     relative = name.removeprefix(front)
     (near,) = near_names(names, [name])
-    meant = f"; did you mean {' or '.join(repr(shown(one)) for one in near)}?" if near else ""
+    meant = f"; did you mean {' or '.join(repr(escape(one)) for one in near)}?" if near else ""
     plain = next((one for one in (relative, f"{relative}.weight") if one in node), None)
     if plain is not None:
         dtype = node[plain].dtype
-        problem = f"'{shown(name)}' is not quantized: it is {getattr(dtype, 'name', dtype)}, without scales"
+        problem = f"'{escape(name)}' is not quantized: it is {getattr(dtype, 'name', dtype)}, without scales"
     else:
-        problem = f"no quantized weight is named '{shown(name)}'"
+        problem = f"no quantized weight is named '{escape(name)}'"
         meant = meant or ("" if names else "; nothing is quantized there")
     error = WeightNotFoundError(f"{problem}{meant}")
     error.tensor = name

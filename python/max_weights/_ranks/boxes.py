@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from max_weights._core import RankPlan, shown
+from max_weights._core import RankPlan, escape
 from max_weights._dtype import DType
 from max_weights._ranks.agreement import agreed_plan, record_of, require_alike
 from max_weights._ranks.exchange import exchange, target_of
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from torch.distributed.checkpoint.planner import WriteItem
 
     from max_weights._core import WeightInfo, WeightsNode
-    from max_weights._ranks.exchange import Target
+    from max_weights._ranks.exchange import MoveTarget
     from max_weights._ranks.session import Session
-    from max_weights.sharding._by_name import Cut
+    from max_weights.sharding._by_name import ShardBox
 
 __all__ = ["read_boxes", "tensors_of"]
 
@@ -53,7 +53,7 @@ def read_boxes(
     alone = {name for one in records for name, box in one["boxes"].items() if box is None}
     alone |= {name for name in named if not isinstance(infos[name].dtype, DType) or infos[name].encoding}
     names = [name for name in infos if name in named - alone]
-    targets: list[Target | None] = []
+    targets: list[MoveTarget | None] = []
 
     def make() -> RankPlan:
         cuts = [[_cut(one["boxes"].get(name), infos[name].logical_shape) for one in records] for name in names]
@@ -70,7 +70,7 @@ def read_boxes(
     return alone
 
 
-def _cut(axes: list[list[list[int]]] | None, shape: Sequence[int]) -> Cut | None:
+def _cut(axes: list[list[list[int]]] | None, shape: Sequence[int]) -> ShardBox | None:
     """Return a rank's box in the form of plans: an empty range for a rank that reads nothing."""
     return (Box.nothing(len(shape)) if axes is None else Box.of(axes)).cut(shape) if shape else None
 
@@ -88,16 +88,16 @@ def tensors_of(items: Iterable[WriteItem]) -> list[tuple[str, str, list[int]]]:
         try:
             own = (DType.from_torch(data.properties.dtype).name, list(data.size))
         except ValueError as error:
-            raise ArgumentError(f"tensor '{shown(name)}': {error}", rule="argument.mesh") from None
+            raise ArgumentError(f"tensor '{escape(name)}': {error}", rule="argument.mesh") from None
         if tensors.setdefault(name, own) != own:
             raise ArgumentError(
-                f"tensor '{shown(name)}': ranks have it as {tensors[name]} and as {own}", rule="argument.mesh"
+                f"tensor '{escape(name)}': ranks have it as {tensors[name]} and as {own}", rule="argument.mesh"
             )
         elements[name] = elements.get(name, 0) + math.prod(data.chunk.sizes)
     for name, (_, shape) in tensors.items():
         if elements[name] != math.prod(shape):
             raise ArgumentError(
-                f"tensor '{shown(name)}': ranks write {elements[name]:,} of its {math.prod(shape):,} elements",
+                f"tensor '{escape(name)}': ranks write {elements[name]:,} of its {math.prod(shape):,} elements",
                 rule="argument.mesh",
             )
     return [(name, *tensors[name]) for name in sorted(tensors)]

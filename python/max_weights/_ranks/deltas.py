@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from max_weights._core import __version__, delta_header, paths_of_deltas, ranges_in_mesh, shown
+from max_weights._core import __version__, delta_header, escape, paths_of_deltas, ranges_in_mesh
 from max_weights._delta_memory import Applying, MemoryTensors, memory_tensors
 from max_weights._progress import progress_of
 from max_weights._ranks.agreement import digest, require_alike
@@ -58,7 +58,7 @@ def apply_in_group(
         records = session.agreed(record)
         require_alike(session, records, {"deltas": "has other deltas"})
         applying = Applying(paths, own, {name for one in records for name in one["names"]}, transaction)
-        parts: list[_Shared] = []
+        parts: list[_SharedBox] = []
 
         def apply() -> dict[str, Any]:
             parts.extend(_shared(records, records[session.rank]["changes"]))
@@ -76,7 +76,7 @@ def apply_in_group(
 
 def _apply_to_parts(
     session: Session,
-    parts: Sequence[_Shared],
+    parts: Sequence[_SharedBox],
     tensors: Mapping[str, DTensor],
     applying: Applying,
     report: Progress | None,
@@ -112,11 +112,11 @@ def _record(paths: Sequence[str], tensors: MemoryTensors) -> dict[str, Any]:
         tied[name] = others
         why = refusal(tensor)
         if why is not None:
-            raise ArgumentError(f"'{shown(name)}': {why}", rule="argument.mesh")
+            raise ArgumentError(f"'{escape(name)}': {why}", rule="argument.mesh")
         box, own = _box(tensor), local(tensor).numel()
         if own != box.elements:
             raise ArgumentError(
-                f"'{shown(name)}': this rank has {own:,} elements of it, but its placements give {box.elements:,}",
+                f"'{escape(name)}': this rank has {own:,} elements of it, but its placements give {box.elements:,}",
                 rule="argument.mesh",
             )
         rows[name] = (str(tensor.dtype).removeprefix("torch."), list(tensor.shape), box.axes)
@@ -140,7 +140,7 @@ def _box(tensor: DTensor) -> Box:
     return Box.of(ranges_in_mesh(sizes, splits_of(tensor), place, list(tensor.shape)))
 
 
-class _Shared:
+class _SharedBox:
     """A tensor of which ranks have boxes."""
 
     def __init__(self, names: Sequence[str], dtype: torch.dtype, shape: Sequence[int], boxes: Sequence[Box]) -> None:
@@ -150,7 +150,7 @@ class _Shared:
         self.bytes = math.prod(shape) * dtype.itemsize
         if (there := sum(dict(zip(boxes, self._sizes, strict=True)).values())) != self.bytes:
             raise ArgumentError(
-                f"'{shown(names[0])}': the ranks of this group have {there:,} of its {self.bytes:,} bytes: give the "
+                f"'{escape(names[0])}': the ranks of this group have {there:,} of its {self.bytes:,} bytes: give the "
                 "group of all ranks of its mesh",
                 rule="argument.mesh",
             )
@@ -177,7 +177,7 @@ class _Shared:
         return whole
 
 
-def _shared(records: Sequence[Mapping[str, Any]], changes: Sequence[str]) -> list[_Shared]:
+def _shared(records: Sequence[Mapping[str, Any]], changes: Sequence[str]) -> list[_SharedBox]:
     """Return the tensors that change and of which ranks have boxes, in one order on all of them."""
     changing = set(changes)
     tied: dict[str, set[str]] = {}
@@ -190,8 +190,10 @@ def _shared(records: Sequence[Mapping[str, Any]], changes: Sequence[str]) -> lis
             rows = [one["rows"].get(name) for one in records]
             kinds = {(dtype, tuple(shape)) for dtype, shape, _ in filter(None, rows)}
             if len(kinds) > 1:
-                raise ArgumentError(f"'{shown(name)}': ranks have it with other dtypes or shapes", rule="argument.mesh")
+                raise ArgumentError(
+                    f"'{escape(name)}': ranks have it with other dtypes or shapes", rule="argument.mesh"
+                )
             dtype, shape = kinds.pop()
             boxes = [Box.nothing(len(shape)) if row is None else Box.of(row[2]) for row in rows]
-            shared.append(_Shared([name, *sorted(others)], getattr(torch, dtype), shape, boxes))
+            shared.append(_SharedBox([name, *sorted(others)], getattr(torch, dtype), shape, boxes))
     return shared

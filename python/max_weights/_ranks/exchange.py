@@ -1,4 +1,4 @@
-"""Executes a plan: this rank reads its units ahead of the exchange, and writes its parts to their destinations."""
+"""Executes a plan: this rank reads its units readahead of the exchange, and writes its parts to their destinations."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from max_weights._read_options import ReadOptions
     from max_weights._transaction import Destination
 
-__all__ = ["Target", "exchange", "rounds", "target_of"]
+__all__ = ["MoveTarget", "exchange", "rounds", "target_of"]
 
-_AHEAD = 2
-"""The number of rounds to read ahead of the exchange, if there is memory for them."""
+_READAHEAD = 2
+"""The number of rounds to read readahead of the exchange, if there is memory for them."""
 _ROUND = 64 << 20
 """About how many bytes are read for a round, and how many are sent and received."""
 _STATUS = 64
@@ -34,7 +34,7 @@ _IN_FLIGHT = 4
 """The most broadcasts in flight."""
 
 
-class Target:
+class MoveTarget:
     """The destination of the bytes of this rank's part of a tensor.
 
     Args:
@@ -88,11 +88,11 @@ def target_of(
     dtype: DType | None = None,
     *,
     is_new: bool = False,
-) -> Target:
+) -> MoveTarget:
     """Return the destination of `size` bytes of a weight: this memory directly, or a conversion into it."""
     raw = memory.raw(info, device)
     store = None if raw is not None else lambda arrived: memory.store(arrived, info, dtype)
-    return Target(size, raw, store, is_new=is_new)
+    return MoveTarget(size, raw, store, is_new=is_new)
 
 
 class _Action(IntEnum):
@@ -145,16 +145,16 @@ class _Round:
 
     def by_rank(self, action: _Action, ranks: int) -> list[list[_Move]]:
         """Return the records of an action, by rank."""
-        of_ranks: list[list[_Move]] = [[] for _ in range(ranks)]
+        distributed_tensors: list[list[_Move]] = [[] for _ in range(ranks)]
         for move in self._of[action]:
-            of_ranks[move.rank].append(move)
-        return of_ranks
+            distributed_tensors[move.rank].append(move)
+        return distributed_tensors
 
 
 def exchange(
     plan: RankPlan,
     node: WeightsNode,
-    targets: Sequence[Target | None],
+    targets: Sequence[MoveTarget | None],
     session: Session,
     read: ReadOptions,
     progress: Callable[[int], object] | None = None,
@@ -179,7 +179,7 @@ def exchange(
 def rounds(
     plan: RankPlan,
     node: WeightsNode,
-    targets: Sequence[Target | None],
+    targets: Sequence[MoveTarget | None],
     session: Session,
     read: ReadOptions,
     progress: Callable[[int], object] | None = None,
@@ -188,11 +188,11 @@ def rounds(
     runner = _Runner(plan, node, targets, session, read, progress)
     executor = ThreadPoolExecutor(1, "max_weights-read")
     most = read.host_bytes
-    ahead = _AHEAD if most is None else max(0, min(_AHEAD, most // _ROUND - 2))
+    readahead = _READAHEAD if most is None else max(0, min(_READAHEAD, most // _ROUND - 2))
     try:
         waiting: deque[Future[_Round]] = deque()
         for number in range(plan.rounds):
-            while len(waiting) <= ahead and number + len(waiting) < plan.rounds:
+            while len(waiting) <= readahead and number + len(waiting) < plan.rounds:
                 waiting.append(executor.submit(runner.read, number + len(waiting)))
             runner.run(runner.result(waiting.popleft()))
             yield number
@@ -207,7 +207,7 @@ class _Runner:
         self,
         plan: RankPlan,
         node: WeightsNode,
-        targets: Sequence[Target | None],
+        targets: Sequence[MoveTarget | None],
         session: Session,
         read: ReadOptions,
         progress: Callable[[int], object] | None,
@@ -217,7 +217,7 @@ class _Runner:
         self._device = session.device
 
     def read(self, number: int) -> _Round:
-        """Read this rank's units for a round; runs ahead, on another thread."""
+        """Read this rank's units for a round; runs readahead, on another thread."""
         rank, options = self._session.rank, self._read
         one = _Round(self._plan.round(number, rank))
         reads = one.of(_Action.READ)
@@ -288,7 +288,7 @@ class _Runner:
             return
         session = self._session
         own = b"" if error is None else Failure.of(error, session.number, session.host).encoded()
-        failures = [Failure.decoded(said) for said in session.gather(own) if said]
+        failures = [Failure.decoded(declared) for declared in session.gather(own) if declared]
         raise failures[0].error(session.note) from error
 
     def _broadcast(self, one: _Round, units: dict[int, torch.Tensor]) -> None:

@@ -6,12 +6,12 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
-from max_weights._core import printable, shown
+from max_weights._core import escape, printable
 from max_weights.errors import RankError
 
 __all__ = ["Failure"]
 
-_LONGEST = 16_384
+_MAX = 16_384
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Failure:
         if isinstance(error, KeyboardInterrupt):
             return cls(rank, host, "it was interrupted (Ctrl-C)", "KeyboardInterrupt")
         kind = type(error).__name__
-        text = str(error)[:_LONGEST] or kind
+        text = str(error)[:_MAX] or kind
         facts = {name: getattr(error, name, None) for name in ("rule", "path", "tensor", "offset", "help")}
         known: dict[str, Any] = {name: value for name, value in facts.items() if isinstance(value, str | int)}
         return cls(rank, host, text, kind, **known)
@@ -54,7 +54,7 @@ class Failure:
     def error(self, note: str = "") -> RankError:
         """Return the error that every rank raises."""
         text = "\n".join(map(printable, self.text.split("\n")))
-        where = f"rank {self.rank} (host {shown(self.host)})"
+        where = f"rank {self.rank} (host {escape(self.host)})"
         error = RankError(f"{where}: {text}" + (f"; {note}" if note else ""))
         error.rank, error.host = self.rank, self.host
         error.rule = self.rule or error.rule

@@ -7,13 +7,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from max_weights._buffer import Buffer
-from max_weights._core import RankPlan, dequantize, shown
+from max_weights._core import RankPlan, dequantize, escape
 from max_weights._dtype import DType
 from max_weights._garbage import gc_paused
 from max_weights._loading import check_device, converter
 from max_weights._progress import progress_of
 from max_weights._ranks.agreement import agreed_plan, digest, record_of, require_alike
-from max_weights._ranks.exchange import Target, exchange
+from max_weights._ranks.exchange import MoveTarget, exchange
 from max_weights._ranks.session import Session
 from max_weights.errors import ArgumentError, UnsupportedError
 from max_weights.sharding._by_name import Shard, shape_of
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from max_weights._load_request import LoadRequest, ResolvedRequest
     from max_weights._progress import Progress
     from max_weights._read_options import ReadOptions
-    from max_weights.sharding._by_name import Cut
+    from max_weights.sharding._by_name import ShardBox
 
-__all__ = ["Part", "agreed", "load_in_group", "refuse_options"]
+__all__ = ["RankBox", "agreed", "load_in_group", "refuse_options"]
 
 _ROUNDS = 16
 """`max_memory` is divided by this for the bytes that a rank reads in a round: three such reads are in memory, and what
@@ -103,7 +103,7 @@ def refuse_options(call: str, options: Mapping[str, bool]) -> None:
 
 def agreed(
     session: Session, node: WeightsNode, request: LoadRequest, most: int | None = None
-) -> tuple[ResolvedRequest, RankPlan, list[Part]]:
+) -> tuple[ResolvedRequest, RankPlan, list[RankBox]]:
     """Return the plan of all ranks, and this rank's parts.
 
     Args:
@@ -128,12 +128,12 @@ def agreed(
     resolved = made[0]
     alike = {"what": "asks for other weights, names or dtypes", "most": "has another max_memory"}
     require_alike(session, records, alike)
-    parts: list[Part] = []
+    parts: list[RankBox] = []
 
     def make() -> RankPlan:
         plan = _plan(session, node, request, resolved, records, most)
         rows = zip(resolved.infos, resolved.dtypes, resolved.parts, plan.parts(session.rank), strict=True)
-        parts.extend(Part(info, dtype, cut, 0 if part is None else part[0]) for info, dtype, cut, part in rows)
+        parts.extend(RankBox(info, dtype, cut, 0 if part is None else part[0]) for info, dtype, cut, part in rows)
         if most is not None:
             _require_fit(parts, most)
         return plan
@@ -142,12 +142,12 @@ def agreed(
     return resolved, plan, parts
 
 
-def _require_fit(parts: Sequence[Part], most: int) -> None:
+def _require_fit(parts: Sequence[RankBox], most: int) -> None:
     """Raise an error if a single part takes too much memory."""
     for part in parts:
         if part.memory > most // 2:
             raise ArgumentError(
-                f"max_memory: {most:,} bytes are too few for '{shown(part.name)}', of which {part.memory:,} bytes "
+                f"max_memory: {most:,} bytes are too few for '{escape(part.name)}', of which {part.memory:,} bytes "
                 "come to this rank: several ranks need twice as much as the largest",
                 rule="argument.memory",
             )
@@ -167,7 +167,7 @@ def _plan(
         raise ArgumentError(
             "some ranks have a shard, and some have none: give each one its own, or none to all", rule="argument.mesh"
         )
-    sharings: list[list[Cut | None] | None] = [None] * len(resolved.names)
+    sharings: list[list[ShardBox | None] | None] = [None] * len(resolved.names)
     part_of: list[int] = []
     if shards and request.shard is not None:
         strategies = request.shard.strategies
@@ -186,10 +186,10 @@ def _plan(
     )
 
 
-class Part:
+class RankBox:
     """This rank's part of one weight, and its destination."""
 
-    def __init__(self, info: WeightInfo, dtype: DType | None, cut: Cut | None, size: int) -> None:
+    def __init__(self, info: WeightInfo, dtype: DType | None, cut: ShardBox | None, size: int) -> None:
         self.name = info.name
         self.size = size
         self._info = info
@@ -197,12 +197,12 @@ class Part:
         self._shape = list(shape_of(cut, info.logical_shape))
         if not isinstance(info.dtype, DType) and info.encoding is None:
             raise UnsupportedError(
-                f"'{shown(info.name)}': its elements are of the type '{shown(str(info.dtype))}', which group= does not "
-                "load; omit group",
+                f"'{escape(info.name)}': its elements are of the type '{escape(str(info.dtype))}', which group= does "
+                "not load; omit group",
                 rule="unsupported.dtype",
             )
         self._made: Buffer | None = None
-        self.target = Target(size, self._bytes) if size else None
+        self.target = MoveTarget(size, self._bytes) if size else None
 
     @property
     def memory(self) -> int:
@@ -219,7 +219,7 @@ class Part:
                 self._made = Buffer._any(stored, DType.uint8)
             else:
                 if not isinstance(info.dtype, DType):
-                    raise TypeError(f"'{shown(info.name)}' has the type '{shown(info.dtype)}'")  # refused before
+                    raise TypeError(f"'{escape(info.name)}' has the type '{escape(info.dtype)}'")  # refused before
                 self._made = Buffer._any(self._shape, info.dtype)
         return self._made
 

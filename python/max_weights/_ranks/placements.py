@@ -97,10 +97,11 @@ def together(tables: Sequence[Sequence[Mesh]]) -> list[Mesh]:
         ArgumentError: they are of different sizes, or overlap (a ValueError).
     """
     meshes: list[Mesh] = []
-    for of_ranks in zip(*tables, strict=True):
+    for distributed_tensors in zip(*tables, strict=True):
         # Tuples became lists when they were sent.
         plain: list[Mesh] = [
-            (list(ranks), list(sizes), [(axis, factor) for axis, factor in splits]) for ranks, sizes, splits in of_ranks
+            (list(ranks), list(sizes), [(axis, factor) for axis, factor in splits])
+            for ranks, sizes, splits in distributed_tensors
         ]
         parts = {repr(one): one for one in plain}
         first, *others = parts.values()

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from max_weights._core import fingerprint_of, shown
+from max_weights._core import escape, fingerprint_of
 from max_weights._ranks.agreement import digest
 from max_weights._ranks.failure import Failure
 from max_weights._ranks.placements import splits_of
@@ -62,11 +62,11 @@ def require_same_replicas(session: Session, replicas: Iterable[tuple[str, str, B
     differing = {part for part in parts if len({record[part] for record in records if part in record}) > 1}
     if not differing:
         return
-    of_ranks = session.agree({part: hashes[part] for part in sorted(differing & set(hashes))})
+    distributed_tensors = session.agree({part: hashes[part] for part in sorted(differing & set(hashes))})
     for part in sorted(differing):
-        having = [rank for rank, record in enumerate(of_ranks) if part in record]
-        for number, (name, own) in enumerate(of_ranks[having[0]][part]):
-            others = [rank for rank in having if of_ranks[rank][part][number][1] != own]
+        having = [rank for rank, record in enumerate(distributed_tensors) if part in record]
+        for number, (name, own) in enumerate(distributed_tensors[having[0]][part]):
+            others = [rank for rank in having if distributed_tensors[rank][part][number][1] != own]
             if others:
                 raise _failure(session, name, others, having[0]).error(session.note)
 
@@ -76,7 +76,7 @@ def _failure(session: Session, name: str, others: list[int], first: int) -> Fail
     ranks = ", ".join(map(str, others[:_NAMED])) + more
     which = f" (differing ranks: {ranks})" if len(others) > 1 else ""
     why = (
-        f"tensor '{shown(name)}' has other values than on rank {first}{which}, and each rank would write a range of "
+        f"tensor '{escape(name)}' has other values than on rank {first}{which}, and each rank would write a range of "
         "it: give all ranks the same values, or save what one of them has"
     )
     return Failure(others[0], session.host_of(others[0]), why, tensor=name)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.distributed.tensor import DTensor
 
-from max_weights._core import Buffer, RankSave, __version__, shown
+from max_weights._core import Buffer, RankSave, __version__, escape
 from max_weights._progress import progress_of
 from max_weights._ranks.agreement import agreed_plan, digest, require_alike
 from max_weights._ranks.placements import Meshes, refusal, splits_of, together
@@ -82,7 +82,7 @@ class Files:
 
 
 @dataclass(frozen=True)
-class _Part:
+class _SavedBox:
     """This rank's part of one tensor."""
 
     name: str
@@ -95,23 +95,23 @@ class _Part:
     """The key of the part, if other ranks may have the same one."""
 
     @classmethod
-    def of(cls, name: str, tensor: object, meshes: Meshes, buffer_of: Callable[[str, object], Buffer]) -> _Part:
+    def of(cls, name: str, tensor: object, meshes: Meshes, buffer_of: Callable[[str, object], Buffer]) -> _SavedBox:
         size = len(meshes.ranks)
         if not isinstance(tensor, DTensor):
             own = buffer_of(name, tensor)
             return cls(name, own, list(own.shape), None, None, shared_part(None, None, size))
         if (why := refusal(tensor)) is not None:
-            raise ArgumentError(f"tensor '{shown(name)}': {why}", rule="argument.mesh")
+            raise ArgumentError(f"tensor '{escape(name)}': {why}", rule="argument.mesh")
         try:
             sharing = meshes.number(tensor)
         except ArgumentError as error:
-            raise ArgumentError(f"tensor '{shown(name)}': {error}", rule="argument.mesh") from None
+            raise ArgumentError(f"tensor '{escape(name)}': {error}", rule="argument.mesh") from None
         local: Any = tensor.to_local()
         local = local.wait() if hasattr(local, "wait") else local
         own = buffer_of(name, local)
         if own.num_elements != local.numel():
             raise ArgumentError(
-                f"tensor '{shown(name)}': parts of {tensor.dtype}, which packs several numbers, cannot be saved by "
+                f"tensor '{escape(name)}': parts of {tensor.dtype}, which packs several numbers, cannot be saved by "
                 "several ranks; save what full_tensor() returns",
                 rule="argument.dtype",
             )
@@ -138,11 +138,11 @@ def save_in_group(
         progress: A function of (bytes done, total bytes) of this rank, or True for a bar.
     """
     with Session(group, timeout, "save_sharded") as session:
-        parts: list[_Part] = []
+        parts: list[_SavedBox] = []
 
         def own() -> dict[str, Any]:
             meshes = Meshes(session.ranks)
-            parts.extend(_Part.of(name, tensor, meshes, buffer_of) for name, tensor in sorted(items()))
+            parts.extend(_SavedBox.of(name, tensor, meshes, buffer_of) for name, tensor in sorted(items()))
             return {
                 "tensors": digest([part.name, part.own.dtype.name, part.shape] for part in parts),
                 "placements": digest([part.name, part.placements] for part in parts),

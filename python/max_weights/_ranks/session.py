@@ -174,10 +174,10 @@ class Session:
         An error that all ranks have, such as names that do not fit, is raised unchanged on each.
         """
         failure = None if error is None else Failure.of(error, self.number, self.host)
-        said = self.gather(json.dumps([None if failure is None else failure.encoded().decode(), record]).encode())
+        declared = self.gather(json.dumps([None if failure is None else failure.encoded().decode(), record]).encode())
         records: list[dict[str, Any]] = []
         failures: list[Failure] = []
-        for text in said:
+        for text in declared:
             failed, one = json.loads(text)
             records.append(one)
             if failed is not None:
@@ -192,14 +192,14 @@ class Session:
     def agreed(self, do: Callable[[], Mapping[str, Any]]) -> list[dict[str, Any]]:
         """Do something on each rank, and return the results of all; errors are collective."""
         error: Exception | None = None
-        said: Mapping[str, Any] = {}
+        declared: Mapping[str, Any] = {}
         try:
-            said = do()
+            declared = do()
         except RankError:
             raise
         except Exception as failed:
             error = failed
-        return self.agree(said, error)
+        return self.agree(declared, error)
 
     def wait(self, work: dist.Work) -> None:
         """Wait for a communication.
@@ -349,14 +349,14 @@ class Session:
         raise self._say(failure).error(self.note)
 
     def _say(self, failure: Failure) -> Failure:
-        said = [failure]
+        declared = [failure]
 
         def say() -> None:
             with contextlib.suppress(Exception):
-                said.append(Failure.decoded(self._store.compare_set("failure", "", failure.encoded().decode())))
+                declared.append(Failure.decoded(self._store.compare_set("failure", "", failure.encoded().decode())))
 
         _briefly(say)
-        return said[-1]
+        return declared[-1]
 
     def _acknowledge(self) -> None:
         """Keep the process that hosts the store alive until the others have read the failure."""

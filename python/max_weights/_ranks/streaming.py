@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from max_weights._load_request import LoadRequest
     from max_weights._loading import Convert
     from max_weights._progress import Progress
-    from max_weights._ranks.loading import Part
+    from max_weights._ranks.loading import RankBox
     from max_weights._read_options import ReadOptions
 
 __all__ = ["stream_in_group"]
 
-_MOST = 1 << 30
+_MAX = 1 << 30
 """The memory budget of a rank, in bytes; at least twice the size of the largest weight."""
 
 
@@ -116,7 +116,7 @@ class _RankTensors:
         with ExitStack() as stack:
             self._session = stack.enter_context(Session(group, timeout, "stream"))
             self.resolved, plan, parts = agreed(self._session, node, request, read.host_bytes)
-            self._parts: list[Part | None] = list(parts)
+            self._parts: list[RankBox | None] = list(parts)
             self._targets = [part.target for part in parts]
             self._rounds: Generator[int, None, None] = rounds(
                 plan, self.resolved.node, self._targets, self._session, read
@@ -127,7 +127,7 @@ class _RankTensors:
             self._ready: deque[int] = deque() if plan.rounds else deque(range(len(parts)))
             self._given, self._all = 0, len(parts)
             largest = max((part.memory for part in parts), default=0)
-            self._most = read.host_bytes or max(_MOST, 2 * largest)
+            self._most = read.host_bytes or max(_MAX, 2 * largest)
             self._end = stack.pop_all()
 
     @property

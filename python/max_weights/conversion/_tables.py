@@ -255,12 +255,12 @@ def _gpt_oss_megatron(_: Mapping[str, Any]) -> Rules:
     ]
 
 
-_MOST_LAYERS = 1000
+_MAX_LAYERS = 1000
 
 
 def _count(config: Mapping[str, Any], name: str) -> int:
     found = config.get(name)
-    return found if isinstance(found, int) and 0 < found <= _MOST_LAYERS else 0
+    return found if isinstance(found, int) and 0 < found <= _MAX_LAYERS else 0
 
 
 def _deepseek_megatron(config: Mapping[str, Any]) -> Rules:

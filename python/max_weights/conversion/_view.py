@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from max_weights._core import _convert_weights, _first_fitting, infos, shown
+from max_weights._core import _convert_weights, _first_fitting, escape, infos
 from max_weights.conversion._rules import ConversionRule, Size
 from max_weights.conversion._tables import LAYOUTS, MODEL_TYPES
 from max_weights.errors import ArgumentError, UnsupportedError
@@ -32,7 +32,7 @@ Config = Mapping[str, Any] | ModelConfig | str | os.PathLike[str]
 """A model's configuration: the content of its config.json, the path of that or of its folder, or `model.config`."""
 
 _CONFIG = "config.json"
-_MOST_BYTES = 16 << 20
+_MAX_BYTES = 16 << 20
 # The defaults for numbers that a configuration omits.
 _OTHERWISE = {"num_key_value_heads": "num_attention_heads"}
 
@@ -60,7 +60,7 @@ def conversion_rules(layout: str, config: Config) -> list[ConversionRule]:
 
 def converted(node: WeightsNode, layout: str, config: Config | None, without: Iterable[str] = ()) -> WeightsNode:
     """Return the same weights in the layout of a library; those of `without` stay unchanged. Nothing is read."""
-    values = _beside(node) if config is None else _values(config)
+    values = _companions(node) if config is None else _values(config)
     kept = [ConversionRule(name, name) for name in without]  # each weight belongs to the first rule that it fits
     for scheme, rules in _ways(node, layout, values):
         node = converted_by(node, [*kept, *rules], values, scheme)
@@ -69,7 +69,7 @@ def converted(node: WeightsNode, layout: str, config: Config | None, without: It
 
 def rules_between(node: WeightsNode, layout: str) -> list[list[Any]]:
     """Return the rules that lead to a layout, in the form of the compiled code, layout after layout."""
-    values = _beside(node)
+    values = _companions(node)
     return [_resolved(rules, lambda: values) for _, rules in _ways(node, layout, values)]
 
 
@@ -108,7 +108,7 @@ def converted_by(
     def values() -> dict[str, Any]:
         nonlocal numbers
         if numbers is None:
-            numbers = _beside(node) if config is None else _values(config)
+            numbers = _companions(node) if config is None else _values(config)
         return numbers
 
     return _convert_weights(node, scheme, _resolved(listed, values), (listed, numbers))
@@ -117,12 +117,12 @@ def converted_by(
 def _rules(layout: str, values: Mapping[str, Any], kind: str) -> list[ConversionRule]:
     if layout not in LAYOUTS:
         known = ", ".join(map(repr, (HUB, *LAYOUTS)))
-        raise ArgumentError(f"there is no layout '{shown(str(layout))}'; there are {known}", rule="argument.choice")
+        raise ArgumentError(f"there is no layout '{escape(str(layout))}'; there are {known}", rule="argument.choice")
     table = MODEL_TYPES.get(kind, {}).get(layout)
     if table is None:
         have = ", ".join(name for name, layouts in MODEL_TYPES.items() if layout in layouts)
         raise UnsupportedError(
-            f"there is no table for the model type '{shown(kind)}' in the layout of {layout}; there are those of "
+            f"there is no table for the model type '{escape(kind)}' in the layout of {layout}; there are those of "
             f"{have}; renamed() takes a list of rules, too",
             rule="unsupported.layout",
         )
@@ -172,7 +172,7 @@ def _number(name: str, values: Mapping[str, Any]) -> int:
         if isinstance(found, int) and not isinstance(found, bool) and 0 < found < 1 << 63:
             return found
     raise UnsupportedError(
-        f"the configuration has no number '{shown(name)}', which a rule needs", rule="unsupported.config"
+        f"the configuration has no number '{escape(name)}', which a rule needs", rule="unsupported.config"
     )
 
 
@@ -185,21 +185,21 @@ def _values(config: Config) -> dict[str, Any]:
     if not isinstance(config, (str, os.PathLike)):
         raise ArgumentError(
             "config is the content of a config.json, its path or that of its folder, or the config of a model of "
-            f"transformers, not a {shown(type(config).__name__)}",
+            f"transformers, not a {escape(type(config).__name__)}",
             rule="argument.config",
         )
     path = os.fspath(config)
     return _read(os.path.join(path, _CONFIG) if os.path.isdir(path) else path)
 
 
-def _beside(node: WeightsNode) -> dict[str, Any]:
+def _companions(node: WeightsNode) -> dict[str, Any]:
     """Return the configuration in the folder of the weights."""
     listing = infos(node)
     folder = os.path.dirname(listing[0].file) if len(listing) else ""
     path = os.path.join(folder, _CONFIG)
     if not os.path.isfile(path):
         raise ArgumentError(
-            f"{shown(path)}: not found: rules depend on the model's configuration; give config=, a mapping or a path",
+            f"{escape(path)}: not found: rules depend on the model's configuration; give config=, a mapping or a path",
             rule="argument.config",
         )
     return _read(path)
@@ -207,17 +207,17 @@ def _beside(node: WeightsNode) -> dict[str, Any]:
 
 def _read(path: str) -> dict[str, Any]:
     with open(path, "rb") as file:
-        content = file.read(_MOST_BYTES + 1)
-    if len(content) > _MOST_BYTES:
+        content = file.read(_MAX_BYTES + 1)
+    if len(content) > _MAX_BYTES:
         raise UnsupportedError(
-            f"{shown(path)}: a configuration of more than {_MOST_BYTES} bytes is not read", rule="unsupported.config"
+            f"{escape(path)}: a configuration of more than {_MAX_BYTES} bytes is not read", rule="unsupported.config"
         )
     try:
         values = json.loads(content)
     except (ValueError, RecursionError) as error:
-        raise UnsupportedError(f"{shown(path)}: not JSON: {error}", rule="unsupported.config") from None
+        raise UnsupportedError(f"{escape(path)}: not JSON: {error}", rule="unsupported.config") from None
     if not isinstance(values, dict):
         raise UnsupportedError(
-            f"{shown(path)}: a configuration is an object, not {type(values).__name__}", rule="unsupported.config"
+            f"{escape(path)}: a configuration is an object, not {type(values).__name__}", rule="unsupported.config"
         )
     return values

@@ -51,8 +51,8 @@ class Sizes:
 
     def check(self, shapes: Sequence[Sequence[int]]) -> None:
         """Check the shapes of the inputs of a run."""
-        asked = tuple(map(tuple, shapes))
-        if asked == self._checked:
+        requested = tuple(map(tuple, shapes))
+        if requested == self._checked:
             return
         known = dict(self._known)
         for index, (dims, shape) in enumerate(zip(self._shapes, shapes, strict=True)):
@@ -77,7 +77,7 @@ class Sizes:
                 )
                 failure.op, failure.location = node.op, node.location
                 raise failure
-        self._checked = asked
+        self._checked = requested
 
     def _bind(self, known: dict[str, tuple[int, str]], dims: Sequence[Dim], shape: Sequence[int], where: str) -> None:
         fits = len(dims) == len(shape)

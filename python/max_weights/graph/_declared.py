@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, NoReturn
 
-from max_weights._core import shown
+from max_weights._core import escape
 from max_weights._devices import DeviceRef
 from max_weights._fork_lock import ForkLock
 from max_weights._shape import listed
@@ -45,7 +45,7 @@ class Declarations:
         name, parts = weight.name, weight.name.split(".")
         with _adding:
             if name in self.at_and_below(name):
-                raise graph_error("allocate", f"weight '{shown(name)}' already exists in graph {self.graph!r}")
+                raise graph_error("allocate", f"weight '{escape(name)}' already exists in graph {self.graph!r}")
             for node in ("", *(".".join(parts[:length]) for length in range(1, len(parts) + 1))):
                 self._below.setdefault(node, {})[name] = weight
 
@@ -111,7 +111,7 @@ class DeclaredWeights:
             WeightNotFoundError: always (a KeyError).
         """
         error = WeightNotFoundError(
-            f"weight '{shown(self._name)}' of graph {self._declarations.graph!r} has no data: it is declared, not "
+            f"weight '{escape(self._name)}' of graph {self._declarations.graph!r} has no data: it is declared, not "
             "loaded; open a checkpoint with load_weights for data",
             rule="weight.no-data",
         )
@@ -148,7 +148,7 @@ class DeclaredWeights:
         if dtype is None or shape is None:
             missing = " and ".join(name for name, value in (("dtype", dtype), ("shape", shape)) if value is None)
             raise graph_error(
-                "allocate", f"weight '{shown(self._name)}' needs a {missing}: there is no file to take it from"
+                "allocate", f"weight '{escape(self._name)}' needs a {missing}: there is no file to take it from"
             )
         weight = Weight(self._name, dtype, shape, DeviceRef.CPU() if device is None else device, quantization_encoding)
         self._declarations.add(weight)
@@ -175,11 +175,11 @@ class DeclaredWeights:
         return self  # a node is a name in the tree of its graph, and a copy would be the same name in the same tree
 
     def __repr__(self) -> str:
-        title = f"'{shown(self._name)}'" if self._name else "the root"
+        title = f"'{escape(self._name)}'" if self._name else "the root"
         below = self._below()
         lines = [f"DeclaredWeights({title} of graph {self._declarations.graph!r}, {len(below)} allocated)"]
         for name, weight in list(below.items())[:_LISTED]:
-            lines.append(f"  {shown(name)}  {weight.dtype!r} {listed(weight.shape)} {weight.device}")
+            lines.append(f"  {escape(name)}  {weight.dtype!r} {listed(weight.shape)} {weight.device}")
         if len(below) > _LISTED:
             lines.append(f"  and {len(below) - _LISTED:,} more")
         return "\n".join(lines)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
-from max_weights._core import printable, shown
+from max_weights._core import escape, printable
 from max_weights._fork_lock import ForkLock
 from max_weights.errors import UnsupportedError
 from max_weights.graph._declared import Declarations, DeclaredWeights
@@ -288,7 +288,7 @@ class Graph:
             if other is not None and other.name == weight.name:  # it may have been renamed since
                 raise graph_error(
                     "add_weight",
-                    f"weight '{shown(weight.name)}' already exists in graph {self.name!r}, as another object: "
+                    f"weight '{escape(weight.name)}' already exists in graph {self.name!r}, as another object: "
                     f"{other!r}. Weights of one model get unique names from Module.state_dict() or load_state_dict()",
                 )
             value = self.record("weight", (), (weight.type,), {"weight": weight}).outputs[0]
@@ -313,7 +313,7 @@ class Graph:
             self._of_calls.add(name)
         elif joined.type != weight.type:
             raise graph_error(
-                "call", f"weight '{shown(name)}' is {joined.type} here, and {weight.type} in graph {subgraph.name!r}"
+                "call", f"weight '{escape(name)}' is {joined.type} here, and {weight.type} in graph {subgraph.name!r}"
             )
         return self.add_weight(joined)
 
@@ -334,7 +334,7 @@ class Graph:
         weights: dict[str, Weight] = {}
         for weight in self._by_weight:
             if weights.setdefault(weight.name, weight) is not weight:
-                raise graph_error("parameters", f"two weights of graph {self.name!r} are named '{shown(weight.name)}'")
+                raise graph_error("parameters", f"two weights of graph {self.name!r} are named '{escape(weight.name)}'")
         return weights
 
     @property

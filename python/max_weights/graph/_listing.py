@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from max_weights._core import shown
+from max_weights._core import escape
 from max_weights._dim import Dim
 from max_weights._shape import listed
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from max_weights.graph._type import TensorType
     from max_weights.graph._value import Node, TensorValue
 
-_LONGEST = 40
+_MAX = 40
 
 
 def listing(nodes: Iterable[Node], outputs: Iterable[TensorValue] | None) -> str:
@@ -51,7 +51,7 @@ def _listed(attributes: Mapping[str, Any]) -> list[str]:
         if name == "graph":
             texts.append(repr(value.name))
         elif name == "weight":
-            texts.append(f"'{shown(value.name)}'")
+            texts.append(f"'{escape(value.name)}'")
         elif name == "index" and isinstance(value, tuple):
             texts.append(f"[{', '.join(map(_entry, value))}]")
         elif name == "minimums":
@@ -74,4 +74,4 @@ def _text(value: Any) -> str:
     if hasattr(value, "ndim"):  # an array; its type shows the rest
         return "..." if value.size > 8 else " ".join(str(value.tolist()).split())
     text = listed(value) if isinstance(value, tuple) else str(value) if isinstance(value, Dim) else repr(value)
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
+    return text if len(text) <= _MAX else f"{text[: _MAX - 3]}..."

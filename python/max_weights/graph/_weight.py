@@ -6,7 +6,7 @@ import operator
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from max_weights._core import Buffer, shown
+from max_weights._core import Buffer, escape
 from max_weights._devices import DeviceRef
 from max_weights._dim import DimLike
 from max_weights._dtype import DType, DTypeLike
@@ -145,7 +145,9 @@ class Weight(TensorValue):
         if align is not None:
             align = operator.index(align)
             if align <= 0 or align & (align - 1):
-                raise ValueError(f"the alignment of weight '{shown(self._name)}' must be a power of two; found {align}")
+                raise ValueError(
+                    f"the alignment of weight '{escape(self._name)}' must be a power of two; found {align}"
+                )
         self._align = align
 
     @property
@@ -184,7 +186,7 @@ class Weight(TensorValue):
         value = self.value
         if value is None:
             raise ValueError(
-                f"weight '{shown(self.name)}' has no value yet: load_state_dict of its module gives it one"
+                f"weight '{escape(self.name)}' has no value yet: load_state_dict of its module gives it one"
             )
         return value
 
@@ -196,7 +198,7 @@ class Weight(TensorValue):
 
     def _exported(self) -> Buffer:
         """Return the loaded value as a tensor that exports its memory, whatever its dtype is."""
-        return Buffer.of(self.data(), f"weight '{shown(self.name)}'")
+        return Buffer.of(self.data(), f"weight '{escape(self.name)}'")
 
     def load(self, value: DLPackArray | None, name: str | None = None) -> None:
         """Give the weight its value, without checks; `Module.load_state_dict` checks values.
@@ -246,12 +248,12 @@ class Weight(TensorValue):
         strategy, devices = self.sharding_strategy, list(devices)
         if strategy is None:
             raise ValueError(
-                f"weight '{shown(self.name)}' has no sharding strategy: set sharding_strategy, such as "
+                f"weight '{escape(self.name)}' has no sharding strategy: set sharding_strategy, such as "
                 f"ShardingStrategy.rowwise({max(1, len(devices))}), then shard it"
             )
         if len(devices) != strategy.num_devices:
             raise ValueError(
-                f"weight '{shown(self.name)}' is sharded over {strategy.num_devices} devices by {strategy!r}; "
+                f"weight '{escape(self.name)}' is sharded over {strategy.num_devices} devices by {strategy!r}; "
                 f"{len(devices)} were given"
             )
         return [WeightShard(self, index, device) for index, device in enumerate(devices)]
@@ -280,7 +282,7 @@ class Weight(TensorValue):
 
     def __repr__(self) -> str:
         encoding = "" if self.quantization_encoding is None else f", {self.quantization_encoding}"
-        return f"Weight({shown(self.name)}, {self.dtype!s}, {self.shape}, {self.device}{encoding})"
+        return f"Weight({escape(self.name)}, {self.dtype!s}, {self.shape}, {self.device}{encoding})"
 
     def __eq__(self, other: object) -> Any:
         if current_or_none() is None:
@@ -302,7 +304,7 @@ class Weight(TensorValue):
         if graph is None:
             location = caller_location()
             error = NoGraphError(
-                f"there is no parent graph: weight '{shown(self.name)}' has no value to compute with here. Use it "
+                f"there is no parent graph: weight '{escape(self.name)}' has no value to compute with here. Use it "
                 f"inside `with Graph(...)`, or load the data and compute with that (at {location})"
             )
             error.tensor, error.location = self.name, location
@@ -321,7 +323,7 @@ class Weight(TensorValue):
 
     def _fixed(self, attribute: str) -> str:
         return (
-            f"the {attribute} of weight '{shown(self.name)}' cannot change: graph {self._joined!r} uses the weight. "
+            f"the {attribute} of weight '{escape(self.name)}' cannot change: graph {self._joined!r} uses the weight. "
             "Set it before, or make another Weight"
         )
 
@@ -404,7 +406,7 @@ class WeightShard(Weight):
         """Which part of the whole weight this is, as plain numbers."""
         strategy = self.sharding_strategy
         if strategy is None:
-            raise ValueError(f"the sharding strategy of shard '{shown(self.name)}' was removed: set it again")
+            raise ValueError(f"the sharding strategy of shard '{escape(self.name)}' was removed: set it again")
         whole = self.whole
         key = strategy, tuple(whole.shape), whole.quantization_encoding
         if self._pieces is None or self._pieces[0] != key:
@@ -422,7 +424,7 @@ class WeightShard(Weight):
         Raises:
             ValueError: always.
         """
-        raise ValueError(f"load the whole weight '{shown(self.whole.name)}', of which this is a shard")
+        raise ValueError(f"load the whole weight '{escape(self.whole.name)}', of which this is a shard")
 
     def shard(self, devices: Iterable[DeviceRef | str]) -> NoReturn:  # noqa: ARG002
         """Raise an error, because a part cannot be split again.
@@ -431,8 +433,8 @@ class WeightShard(Weight):
             ValueError: always.
         """
         raise ValueError(
-            f"weight '{shown(self.name)}' is already a shard and cannot be sharded again; shard "
-            f"'{shown(self.whole.name)}' over all the devices instead"
+            f"weight '{escape(self.name)}' is already a shard and cannot be sharded again; shard "
+            f"'{escape(self.whole.name)}' over all the devices instead"
         )
 
     def data_of(self, value: object) -> Any:
@@ -462,6 +464,6 @@ class WeightShard(Weight):
 
     def _derived(self, what: str) -> str:
         return (
-            f"the {what} of shard '{shown(self.name)}' comes from its part of '{shown(self.whole.name)}'; change the "
+            f"the {what} of shard '{escape(self.name)}' comes from its part of '{escape(self.whole.name)}'; change the "
             "whole weight"
         )

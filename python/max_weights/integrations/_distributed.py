@@ -24,7 +24,7 @@ from torch.distributed.checkpoint.storage import StorageReader, StorageWriter, W
 from torch.futures import Future
 
 from max_weights._checkpoints import tree_of
-from max_weights._core import infos, shown
+from max_weights._core import escape, infos
 from max_weights._dtype import DType
 from max_weights._group_options import refuse_group_options, require_timeout
 from max_weights._lazy import lazy_state_dict
@@ -150,7 +150,7 @@ class WeightsReader(StorageReader):
         for item, target in items:
             if target.shape != item.lengths:
                 raise ArgumentError(
-                    f"'{shown(item.storage_index.fqn)}': a part of shape {tuple(item.lengths)} goes to a tensor of "
+                    f"'{escape(item.storage_index.fqn)}': a part of shape {tuple(item.lengths)} goes to a tensor of "
                     f"shape {tuple(target.shape)}",
                     rule="argument.shape",
                 )
@@ -292,7 +292,7 @@ class WeightsWriter(StorageWriter):
         for item in plan.items:
             if item.tensor_data is None:
                 raise ArgumentError(
-                    f"'{shown(item.index.fqn)}' is not a tensor, and safetensors files have only tensors: save it in "
+                    f"'{escape(item.index.fqn)}' is not a tensor, and safetensors files have only tensors: save it in "
                     "another way",
                     rule="argument.type",
                 )
@@ -341,7 +341,7 @@ def _box(number: int, item: WriteItem, planner: SavePlanner) -> tuple[int, list[
     data = planner.resolve_data(item)
     if not isinstance(data, torch.Tensor) or data.shape != chunk.sizes:
         raise ArgumentError(
-            f"tensor '{shown(item.index.fqn)}': its planner gave no part of the shape {chunk.sizes}",
+            f"tensor '{escape(item.index.fqn)}': its planner gave no part of the shape {chunk.sizes}",
             rule="argument.shape",
         )
     ranges = [(start, start + size) for start, size in zip(chunk.offsets, chunk.sizes, strict=True)]

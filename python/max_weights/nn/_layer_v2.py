@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, cast
 
-from max_weights._core import shown
+from max_weights._core import escape
 from max_weights._load_report import suggestions
 from max_weights.errors import WeightNotFoundError
 from max_weights.graph._weight import Weight
@@ -81,13 +81,13 @@ class LayerV2(ModuleNode):
             >>> layers.replace_module("0", nn.Linear(3, 4, DType.float32, CPU))
         """
         if not isinstance(module, ModuleNode):
-            raise TypeError(f"'{shown(name)}' is replaced by a Module, not by a {type(module).__name__}")
+            raise TypeError(f"'{escape(name)}' is replaced by a Module, not by a {type(module).__name__}")
         self._pass_placement_on([module])  # its new holder may be a plain list, which passes on nothing
         path = str(name).removesuffix(".")
         if not path or replaced(self, path, module) is None:
             [near] = suggestions(Walk(self).paths[1:], [path])
             raise WeightNotFoundError(
-                f"{type(self).__name__} has no module '{shown(name)}' to replace{near}", rule="layer.not-found"
+                f"{type(self).__name__} has no module '{escape(name)}' to replace{near}", rule="layer.not-found"
             )
 
     def set_shared_weight(self, name: str, weight: Weight) -> None:

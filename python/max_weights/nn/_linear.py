@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
-from max_weights._core import shown
+from max_weights._core import escape
 from max_weights._devices import DeviceRef
 from max_weights.errors import ArgumentError, UnsupportedError
 from max_weights.graph import ops
@@ -62,7 +62,7 @@ def activation_function_from_name(name: str) -> Activation:
     function = _BY_NAME.get(name)
     if function is None:
         raise ArgumentError(
-            f"there is no activation function '{shown(str(name))}'; there are {', '.join(_BY_NAME)}",
+            f"there is no activation function '{escape(str(name))}'; there are {', '.join(_BY_NAME)}",
             rule="argument.choice",
         )
     return function

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from max_weights._core import WeightsNode, data_of_all, shown
+from max_weights._core import WeightsNode, data_of_all, escape
 from max_weights._dtype import DType
 from max_weights._load_report import LoadReport, mismatch_error
 from max_weights._shape import Shape, listed, matches
@@ -60,7 +60,7 @@ def load(
         try:
             stored[name] = rules.examine(weight, value if convert is None else convert(weight, value))
         except Mismatch as problem:
-            problems.append(f"'{shown(name)}': {problem}")
+            problems.append(f"'{escape(name)}': {problem}")
     if problems or (strict and (missing or unexpected)):
         what = f"the state dict does not fit {type(root).__name__}, and nothing in it was changed"
         names = (missing, unexpected) if strict else ((), ())
@@ -247,7 +247,7 @@ def _not_contiguous() -> Mismatch:
 def _in_short(report: LoadReport) -> str:
     kinds = (report.missing, "weights are missing in it"), (report.unexpected, "names in it are unexpected")
     return ", ".join(
-        f"{len(names)} {what} ({', '.join(map(shown, names[:5]))}{', ...' if len(names) > 5 else ''})"
+        f"{len(names)} {what} ({', '.join(map(escape, names[:5]))}{', ...' if len(names) > 5 else ''})"
         for names, what in kinds
         if names
     )

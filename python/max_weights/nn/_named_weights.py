@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from max_weights._core import Buffer, shown
+from max_weights._core import Buffer, escape
 from max_weights._devices import DeviceRef
 from max_weights._shape import listed
 from max_weights._transaction import Transaction
@@ -38,9 +38,9 @@ class NamedWeights:
         self.weights = _by_name(root, walk)
         self._other_names: dict[str, list[str]] = {}
         if len(set(map(id, walk.weights))) < len(walk.weights):
-            self._tell_apart()
+            self._distinguish()
 
-    def _tell_apart(self) -> None:
+    def _distinguish(self) -> None:
         first_names: dict[int, str] = {}
         for name, weight in list(self.weights.items()):
             first = first_names.setdefault(id(weight), name)
@@ -74,7 +74,7 @@ def _by_name(root: ModuleNode, walk: Walk) -> dict[str, Weight]:
 
 def _clash(root: ModuleNode, name: str, first: Weight, second: Weight) -> ArgumentError:
     return ArgumentError(
-        f"two weights of {type(root).__name__} have the name '{shown(name)}': {first} and {second}; name one of them "
+        f"two weights of {type(root).__name__} have the name '{escape(name)}': {first} and {second}; name one of them "
         "differently, or use the same Weight for both",
         rule="argument.name-twice",
     )
@@ -92,7 +92,7 @@ def state_dict(root: ModuleNode, auto_initialize: bool) -> dict[str, DLPackArray
         if value is None:
             if not auto_initialize:
                 raise ArgumentError(
-                    f"weight '{shown(name)}' has no value: load_state_dict gives it one, auto_initialize=True fills "
+                    f"weight '{escape(name)}' has no value: load_state_dict gives it one, auto_initialize=True fills "
                     "it with zeros",
                     rule="weight.no-value",
                 )
@@ -116,7 +116,7 @@ def keep_weights(transaction: Transaction, loaded: Iterable[Weight] = (), change
 def _zeros(name: str, weight: Weight) -> Buffer:
     if not weight.shape.is_static:
         raise ArgumentError(
-            f"weight '{shown(name)}' has the symbolic shape {listed(weight.shape)}, so it cannot be filled with "
+            f"weight '{escape(name)}' has the symbolic shape {listed(weight.shape)}, so it cannot be filled with "
             "zeros: load a value for it",
             rule="weight.no-value",
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
-from max_weights._core import shown
+from max_weights._core import escape
 from max_weights.graph._graph import Graph
 from max_weights.graph._stack import current, graph_error
 from max_weights.graph._type import BufferType, TensorType, Type, input_type_error
@@ -42,7 +42,7 @@ def build_subgraph(module: ModuleNode, name: str, input_types: InputTypes, weigh
     if names and not any(own.startswith(weight_prefix) for own in names):
         raise graph_error(
             "build_subgraph",
-            f"no weight of '{shown(name)}' is named '{shown(weight_prefix)}...', but '{shown(names[0])}': names are "
+            f"no weight of '{escape(name)}' is named '{escape(weight_prefix)}...', but '{escape(names[0])}': names are "
             "complete once state_dict or load_state_dict of the whole model has been called",
         )
     return graph

@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from max_weights._core import shown
+from max_weights._core import escape
 from max_weights._html import details, pre, view
 from max_weights._html import table as html_table
 from max_weights._shape import Shape, listed
@@ -130,7 +130,7 @@ def table(root: ModuleNode, depth: int | None = None) -> list[tuple[str, ...]]:
         count = counts.get(path)
         if count is not None:
             row = (
-                shown(path) or "(all)",
+                escape(path) or "(all)",
                 type(module).__name__,
                 count.text,
                 f"{count.bytes / 1e6:,.1f}",
@@ -165,12 +165,12 @@ def html(root: ModuleNode) -> str:
 
 
 @dataclass
-class _Line:
+class _SummaryLine:
     """One line and the lines below it."""
 
     name: str
     text: str
-    below: list[_Line] = field(default_factory=list)
+    below: list[_SummaryLine] = field(default_factory=list)
     times: int = 1
     last: str = ""
 
@@ -195,21 +195,23 @@ class _Drawing:
         self._census = census
         self._counts: dict[str, Count] = census.below()
 
-    def entries(self, module: Any, path: str) -> list[_Line]:
+    def entries(self, module: Any, path: str) -> list[_SummaryLine]:
         lines = [_weight(name, weight) for name, weight in self._census.own.get(path, {}).items()]
         shared = vars(module).get(SHARED, {})
         lines += [
-            _Line(name, f"{weight.name}  shared") for name, weight in shared.items() if vars(module).get(name) is weight
+            _SummaryLine(name, f"{weight.name}  shared")
+            for name, weight in shared.items()
+            if vars(module).get(name) is weight
         ]
-        modules: list[_Line] = []
+        modules: list[_SummaryLine] = []
         for component, child in contents(module)[1]:
             child_path = f"{path}.{component}" if path else component
             first = self._census.paths[id(child)]
             if first != child_path:
-                entry = _Line(component, f"{type(child).__name__}  the same as {first or 'the root'}")
+                entry = _SummaryLine(component, f"{type(child).__name__}  the same as {first or 'the root'}")
             else:
                 text = f"{type(child).__name__}  {self._counts[child_path].text}"
-                entry = _Line(component, text, self.entries(child, child_path))
+                entry = _SummaryLine(component, text, self.entries(child, child_path))
             before = modules[-1] if modules else None
             if before is not None and _alike(before, entry):
                 before.times, before.last = before.times + 1, component
@@ -218,7 +220,7 @@ class _Drawing:
         return lines + modules
 
 
-def _alike(one: _Line, other: _Line) -> bool:
+def _alike(one: _SummaryLine, other: _SummaryLine) -> bool:
     """Whether two neighbours in a list differ only in their index."""
     stem, _, index = one.name.rpartition(".")
     other_stem, _, other_index = other.name.rpartition(".")
@@ -229,18 +231,20 @@ def _alike(one: _Line, other: _Line) -> bool:
     )
 
 
-def _weight(name: str, weight: Weight) -> _Line:
+def _weight(name: str, weight: Weight) -> _SummaryLine:
     encoding = weight.quantization_encoding
-    return _Line(name, f"{weight.dtype.name if encoding is None else encoding.value} {listed(elements_shape(weight))}")
+    return _SummaryLine(
+        name, f"{weight.dtype.name if encoding is None else encoding.value} {listed(elements_shape(weight))}"
+    )
 
 
-def _write(entries: list[_Line], indent: str, lines: list[str]) -> None:
+def _write(entries: list[_SummaryLine], indent: str, lines: list[str]) -> None:
     for place, entry in enumerate(entries, 1):
         last = place == len(entries)
         name, times = entry.name, ""
         if entry.times > 1:
             name, times = f"{entry.name} to {entry.last.rpartition('.')[2]}", f"{entry.times} x "
-        lines.append(f"{indent}{'└─ ' if last else '├─ '}{shown(name)}: {times}{shown(entry.text)}")
+        lines.append(f"{indent}{'└─ ' if last else '├─ '}{escape(name)}: {times}{escape(entry.text)}")
         _write(entry.below, indent + ("   " if last else "│  "), lines)
 
 

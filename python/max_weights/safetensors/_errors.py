@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from max_weights._core import shown
+from max_weights._core import escape
 from max_weights.errors import FormatError, MissingFileError, UnsupportedError, WeightsError
 
 __all__ = [
@@ -73,11 +73,11 @@ def closed() -> Exception:
 
 
 def missing_tensor(name: str) -> Exception:
-    return safetensor_error(f"File does not contain tensor {shown(name)}")
+    return safetensor_error(f"File does not contain tensor {escape(name)}")
 
 
 def no_dtype(dtype: str) -> Exception:
-    return safetensor_error(f"Dtype not understood: {shown(dtype)}")
+    return safetensor_error(f"Dtype not understood: {escape(dtype)}")
 
 
 # How the first bytes of other kinds of files look as the length of a header.
@@ -133,7 +133,7 @@ def saving_error(error: OSError | ValueError) -> Exception:
         return serializing_error(f"I/O error: {error}")
     system = f"{os.strerror(error.errno)} (os error {error.errno})"
     what = str(error.strerror).removesuffix(f": {system}")
-    return serializing_error(f'I/O error: {system} at path "{shown(str(error.filename))}": {what}')
+    return serializing_error(f'I/O error: {system} at path "{escape(str(error.filename))}": {what}')
 
 
 def _reason(error: WeightsError) -> tuple[str, str]:
@@ -141,4 +141,4 @@ def _reason(error: WeightsError) -> tuple[str, str]:
         is_header = error.tensor is None
         return ("invalid header length", "InvalidHeaderLength") if is_header else _REASONS["safetensors.trailing-data"]
     reason, token = _REASONS.get(error.rule, _JSON)
-    return reason.format(shown(error.tensor or "")), token
+    return reason.format(escape(error.tensor or "")), token

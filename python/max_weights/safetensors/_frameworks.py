@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from max_weights._core import shown
+from max_weights._core import escape
 from max_weights._devices import torch_gpu
 from max_weights.errors import DeviceError
 from max_weights.safetensors._array_indices import array_index
@@ -53,7 +53,7 @@ def framework_of(name: object, device: object) -> tuple[Framework, str | int]:
         raise TypeError(f"framework is a name such as 'pt', not {type(name).__name__}")
     framework = _NAMES.get(name)
     if framework is None:
-        raise safetensor_error(f"framework {shown(name)} is invalid")
+        raise safetensor_error(f"framework {escape(name)} is invalid")
     device = device_of(device)
     if framework not in SUPPORTED:
         raise safetensor_error(

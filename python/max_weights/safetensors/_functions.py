@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from importlib.abc import InspectLoader
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from max_weights._core import shown
+from max_weights._core import escape
 from max_weights._saved_tensors import buffer_of
 from max_weights.safetensors._in_memory import deserialize, file_bytes, serialize, serialize_file, write_file
 from max_weights.safetensors._installed import found_extension, spec_of
@@ -102,17 +102,17 @@ def contiguous(tensors: object) -> dict[str, torch.Tensor]:
     areas = []
     for name, tensor in tensors.items():
         if not isinstance(tensor, torch.Tensor):
-            raise ValueError(f"tensor '{shown(name)}' must be a torch tensor, not {type(tensor).__name__}")
+            raise ValueError(f"tensor '{escape(name)}' must be a torch tensor, not {type(tensor).__name__}")
         if tensor.layout is not torch.strided or tensor.is_meta:
             continue  # which is refused where its memory is needed
         if not tensor.is_contiguous():
-            raise ValueError(f"tensor '{shown(name)}' is not contiguous: save what contiguous() returns")
+            raise ValueError(f"tensor '{escape(name)}' is not contiguous: save what contiguous() returns")
         if tensor.nbytes:
             areas.append((str(tensor.device), tensor.data_ptr(), tensor.data_ptr() + tensor.nbytes, name))
     for (device, _, end, name), (other_device, start, _, other) in itertools.pairwise(sorted(areas)):
         if device == other_device and start < end:
             raise RuntimeError(
-                f"Some tensors share memory: '{shown(name)}' and '{shown(other)}'. Save one of them, or what clone() "
+                f"Some tensors share memory: '{escape(name)}' and '{escape(other)}'. Save one of them, or what clone() "
                 'returns; max_weights.save_file(model, path, tied="alias") saves one of those that are tied'
             )
     return tensors

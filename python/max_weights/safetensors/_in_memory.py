@@ -7,7 +7,7 @@ import functools
 import os
 from typing import TYPE_CHECKING, TypedDict
 
-from max_weights._core import Buffer, safetensors_header, save_tensors, serialize_tensors, shown
+from max_weights._core import Buffer, escape, safetensors_header, save_tensors, serialize_tensors
 from max_weights._dtype import DType
 from max_weights.errors import WeightsError
 from max_weights.safetensors._errors import opening_error, saving_error, serializing_error, unfit
@@ -135,7 +135,7 @@ def _memory(name: str, spec: TensorSpec) -> Buffer:
 def _unfit(rule: str, name: str, spec: TensorSpec) -> Exception:
     nowhere = "" if spec.data_ptr or not spec.data_len else " at no address: data_ptr is 0"
     return unfit(
-        rule, f"tensor '{shown(name)}' is {spec.dtype} of shape {spec.shape}, but has {spec.data_len} bytes{nowhere}"
+        rule, f"tensor '{escape(name)}' is {spec.dtype} of shape {spec.shape}, but has {spec.data_len} bytes{nowhere}"
     )
 
 

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from max_weights._core import PySafeSlice, _SafetensorsFile, shown
+from max_weights._core import PySafeSlice, _SafetensorsFile, escape
 from max_weights.errors import WeightsError
 from max_weights.safetensors._devices import device_of
 from max_weights.safetensors._errors import closed, missing_tensor, opening_error, safetensor_error
@@ -91,7 +91,7 @@ class safe_open(metaclass=_Signed):
         self = super().__new__(cls)
         self._framework, self._device = framework_of(framework, device)
         if backend not in _BACKENDS:
-            wrong = f'backend "{shown(backend)}" is invalid (expected one of: "mmap", "pread")'
+            wrong = f'backend "{escape(backend)}" is invalid (expected one of: "mmap", "pread")'
             raise safetensor_error(wrong)
         self._keys = None
         try:
@@ -128,7 +128,7 @@ class safe_open(metaclass=_Signed):
         except KeyError:
             raise missing_tensor(name) from None
         except WeightsError as error:
-            raise safetensor_error(f"Could not read tensor {shown(name)} from file: {error}") from error
+            raise safetensor_error(f"Could not read tensor {escape(name)} from file: {error}") from error
 
     def get_tensors(self) -> dict[str, Any]:
         """Return all tensors by name, in the order of the file: in memory, if they have to come from a disk."""

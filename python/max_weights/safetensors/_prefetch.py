@@ -9,7 +9,7 @@ from collections import deque
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, wait
 from typing import TYPE_CHECKING, TypeAlias
 
-from max_weights._core import shown
+from max_weights._core import escape
 from max_weights._dtype import DType
 from max_weights.errors import WeightsError
 from max_weights.safetensors._errors import missing_tensor, safetensor_error
@@ -54,7 +54,7 @@ class PrefetchLoader:
                 DType(dtype).to_torch()
             except ValueError:
                 raise safetensor_error(
-                    f"prefetch cannot hand out dtype {shown(dtype)}: torch has no matching dtype"
+                    f"prefetch cannot hand out dtype {escape(dtype)}: torch has no matching dtype"
                 ) from None
         self._device = device
         self._convert = from_capsule()
@@ -78,8 +78,8 @@ class PrefetchLoader:
         future = self._pending.pop(name, None)
         if future is None:
             if name not in self._names:
-                raise safetensor_error(f"{shown(name)} is not in the prefetch plan")
-            raise safetensor_error(f"tensor {shown(name)} was already taken, or the loader was closed")
+                raise safetensor_error(f"{escape(name)} is not in the prefetch plan")
+            raise safetensor_error(f"tensor {escape(name)} was already taken, or the loader was closed")
         return self._tensor(name, future)
 
     def __iter__(self) -> Iterator[tuple[str, object]]:
@@ -99,7 +99,7 @@ class PrefetchLoader:
         except CancelledError:
             raise safetensor_error("the loader was closed") from None
         except (WeightsError, BufferError) as error:
-            raise safetensor_error(f"prefetch cannot hand out tensor {shown(name)}: {error}") from error
+            raise safetensor_error(f"prefetch cannot hand out tensor {escape(name)}: {error}") from error
         return tensor.to(self._device) if part.is_host and self._device != "cpu" else tensor
 
     def close(self) -> None:
@@ -129,17 +129,19 @@ def _rows(file: _SafetensorsFile, name: object, selection: object) -> slice | No
     if selection is None:
         return None
     if not isinstance(selection, slice):
-        raise safetensor_error(f"prefetch plan values must be None or a slice, got {type(selection)} for {shown(name)}")
+        raise safetensor_error(
+            f"prefetch plan values must be None or a slice, got {type(selection)} for {escape(name)}"
+        )
     if not shape:
-        raise safetensor_error(f"cannot slice rows of the 0-d tensor {shown(name)}")
+        raise safetensor_error(f"cannot slice rows of the 0-d tensor {escape(name)}")
     try:
         start, stop, step = selection.indices(shape[0])
     except (TypeError, ValueError):
         raise safetensor_error(
-            f"prefetch plan slice bounds for {shown(name)} must be integers or None, and the step 1"
+            f"prefetch plan slice bounds for {escape(name)} must be integers or None, and the step 1"
         ) from None
     if step != 1:
-        raise safetensor_error(f"prefetch plan slices must have step 1, got {step} for {shown(name)}")
+        raise safetensor_error(f"prefetch plan slices must have step 1, got {step} for {escape(name)}")
     return slice(start, max(start, stop))
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, NoReturn, TypeAlias
 
-from max_weights._core import WeightInfo, WeightsNode, infos, shown
+from max_weights._core import WeightInfo, WeightsNode, escape, infos
 from max_weights._quantization import QuantizationEncoding
 from max_weights._selection import Pattern, fits, require_effect
 from max_weights._shape import listed
@@ -18,7 +18,7 @@ from max_weights.sharding._pieces import Pieces, static
 from max_weights.sharding._strategies import ShardingStrategy
 from max_weights.sharding._tables import Table, named
 
-__all__ = ["Cut", "Shard", "Strategies", "parts_of_rank", "shape_of"]
+__all__ = ["Shard", "ShardBox", "Strategies", "parts_of_rank", "shape_of"]
 
 Strategies: TypeAlias = (
     ShardingStrategy | Mapping[Pattern, ShardingStrategy | None] | Callable[[str], ShardingStrategy | None] | str
@@ -39,11 +39,11 @@ class Shard(NamedTuple):
     """
 
 
-Cut: TypeAlias = list[tuple[int, list[tuple[int, int]]]]
+ShardBox: TypeAlias = list[tuple[int, list[tuple[int, int]]]]
 """The axes that are cut, with ranges of each, in elements; the ranges are joined along the axis."""
 
 
-def parts_of_rank(node: WeightsNode, chosen: Iterable[WeightInfo], shard: Shard) -> list[Cut | None]:
+def parts_of_rank(node: WeightsNode, chosen: Iterable[WeightInfo], shard: Shard) -> list[ShardBox | None]:
     """Return the part of each weight that a rank has, or `None` for the whole weight.
 
     Args:
@@ -68,10 +68,10 @@ def parts_of_rank(node: WeightsNode, chosen: Iterable[WeightInfo], shard: Shard)
     return [_part(ranks.pieces(info, every), info) for info in chosen]
 
 
-def _part(pieces: Pieces | None, info: WeightInfo) -> Cut | None:
+def _part(pieces: Pieces | None, info: WeightInfo) -> ShardBox | None:
     if pieces is None:
         return None
-    cut: Cut = []
+    cut: ShardBox = []
     for axis in pieces.split_axes:
         boxes = pieces.boxes if axis == pieces.axis else pieces.boxes[:1]
         ranges = [(box[axis][0], static(box[axis][1])) for box in boxes]
@@ -82,7 +82,7 @@ def _part(pieces: Pieces | None, info: WeightInfo) -> Cut | None:
     return cut or None
 
 
-def shape_of(cut: Cut | None, whole: Sequence[int]) -> tuple[int, ...]:
+def shape_of(cut: ShardBox | None, whole: Sequence[int]) -> tuple[int, ...]:
     """Return the shape of a part of a tensor of this shape, both in elements."""
     shape = list(whole)
     for axis, ranges in cut or []:
@@ -111,7 +111,7 @@ class _Rank:
             try:
                 return companions.pieces(info.shape, pieces)
             except ValueError as error:
-                _refuse(info, f"cannot be split as '{shown(weight)}' is: {error}")
+                _refuse(info, f"cannot be split as '{escape(weight)}' is: {error}")
         if self.table is not None and (len(info.shape) > 1 or companions.is_of_packed_layer(info.name)):
             self.unknown(info, self.table)
         return None
@@ -122,7 +122,7 @@ class _Rank:
         # Elements of PyTorch's own types, in lower case, come as bytes along an additional axis; others as one row of
         # bytes.
         if isinstance(info.dtype, str) and not info.dtype[:1].islower():
-            _refuse(info, f"has elements of the type '{shown(info.dtype)}', which is unknown; use None for it")
+            _refuse(info, f"has elements of the type '{escape(info.dtype)}', which is unknown; use None for it")
         try:
             pieces = strategy.pieces(_Described(info.name, info.shape, info.encoding), self.rank)
         except ValueError as error:  # its message names the weight
@@ -139,8 +139,8 @@ class _Rank:
         else:
             is_gguf = info.name.startswith(("token_embd.", "blk."))
             hint = "; rename='hf' gives those of Hugging Face" if is_gguf else ""
-            why = f"is not a name that the table '{shown(table.name)}' has{hint}"
-        own = f"{{'{shown(info.name)}': None}} | max_weights.sharding.Table({table.name!r}, ...)"
+            why = f"is not a name that the table '{escape(table.name)}' has{hint}"
+        own = f"{{'{escape(info.name)}': None}} | max_weights.sharding.Table({table.name!r}, ...)"
         _refuse(info, f"{why}. Your own rows come first, with None for the whole weight on each rank: {own}")
 
 
@@ -154,7 +154,7 @@ class _Described:
 
 
 def _refuse(info: WeightInfo, why: str, cause: Exception | None = None) -> NoReturn:
-    error = ArgumentError(f"weight '{shown(info.name)}' of shape {listed(info.shape)} {why}", rule="argument.strategy")
+    error = ArgumentError(f"weight '{escape(info.name)}' of shape {listed(info.shape)} {why}", rule="argument.strategy")
     error.tensor = info.name
     raise error from cause
 

@@ -12,7 +12,7 @@ import sys
 from typing import Any, Protocol
 
 from max_weights._buffer import Buffer
-from max_weights._core import WeightsNode, shown
+from max_weights._core import WeightsNode, escape
 from max_weights._dtype import DType
 from max_weights._quantization import QuantizationEncoding
 from max_weights._shape import Shape, listed, matches
@@ -59,13 +59,13 @@ def require_fit(weight: _Declared, value: Any) -> None:
     encoding = getattr(value, "quantization_encoding", None)
     if encoding is not None and encoding is not weight.quantization_encoding:
         raise ValueError(
-            f"the value of weight '{shown(weight.name)}' is packed as {encoding}, but the weight was declared as "
+            f"the value of weight '{escape(weight.name)}' is packed as {encoding}, but the weight was declared as "
             f"{weight.quantization_encoding}; give the weight the encoding and shape of its value"
         )
     actual = Shape(value.shape)
     if not matches(weight.shape, actual):
         raise ValueError(
-            f"the value of weight '{shown(weight.name)}' has the shape {listed(actual)}, but the weight has "
+            f"the value of weight '{escape(weight.name)}' has the shape {listed(actual)}, but the weight has "
             f"{listed(weight.shape)}; give the value of the whole weight"
         )
 
@@ -112,12 +112,12 @@ def _joined(parts: list[Buffer], axis: int | None) -> Buffer:
         if math.prod(shape[:axis]) == 1:
             part.astype(out.dtype, out=out[(*(slice(None),) * axis, slice(begin, end))])
         else:
-            _write_beside(part, out, axis, begin)
+            _write_companions(part, out, axis, begin)
         begin = end
     return out
 
 
-def _write_beside(part: Buffer, out: Buffer, axis: int, begin: int) -> None:
+def _write_companions(part: Buffer, out: Buffer, axis: int, begin: int) -> None:
     """Write a part at `begin` on the axis of `out`, a few rows at a time."""
     outer, rows = math.prod(out.shape[:axis]), part.shape[0]
     step_bytes = math.prod(out.shape[axis + 1 :]) * out.element_size

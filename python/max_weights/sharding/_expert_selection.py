@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from max_weights._core import shown
+from max_weights._core import escape
 from max_weights.errors import ArgumentError
 from max_weights.sharding._rules import even
 
@@ -34,7 +34,7 @@ class Experts:
             if len(have) <= max(have):
                 missing = next(number for number in range(max(have)) if number not in have)
                 raise ArgumentError(
-                    f"'{shown(layer)}' has {len(have)} experts, and number {missing} is not one of them",
+                    f"'{escape(layer)}' has {len(have)} experts, and number {missing} is not one of them",
                     rule="argument.strategy",
                 )
         if stacked := next((name for name in names if name not in matches and _STACKED.fullmatch(name)), None):
@@ -84,6 +84,6 @@ def experts(rank: int, world_size: int, *, only: bool = False) -> Experts:
 
 
 def _error(name: str, why: str) -> ArgumentError:
-    error = ArgumentError(f"weight '{shown(name)}' {why}", rule="argument.strategy")
+    error = ArgumentError(f"weight '{escape(name)}' {why}", rule="argument.strategy")
     error.tensor = name
     return error

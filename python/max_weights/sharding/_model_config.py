@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from max_weights._core import WeightsNode, infos, printable, shown
+from max_weights._core import WeightsNode, escape, infos, printable
 from max_weights.errors import ArgumentError
 
 __all__ = ["model_config"]
@@ -40,7 +40,7 @@ def model_config(node: WeightsNode) -> tuple[Mapping[str, object] | None, str]:
     try:
         config = json.loads(path.read_bytes())
     except (ValueError, RecursionError) as error:
-        raise ArgumentError(f"{place} is not valid JSON: {shown(error)}", rule="argument.config") from error
+        raise ArgumentError(f"{place} is not valid JSON: {escape(error)}", rule="argument.config") from error
     if not isinstance(config, dict):
         raise ArgumentError(f"{place} is not a JSON object", rule="argument.config")
     text = config.get("text_config")  # of models with vision or audio too

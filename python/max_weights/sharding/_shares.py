@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from max_weights._dim import Dim, StaticDim
 from max_weights.sharding._shape_only import ShapeOnly, concat
 
-__all__ = ["HeadShare", "Share", "StackedExperts"]
+__all__ = ["DeviceShare", "HeadShare", "StackedExperts"]
 
 
 @dataclass(frozen=True)
-class Share:
+class DeviceShare:
     """An equal share of each of the parts of an axis."""
 
     axis: int
@@ -75,7 +75,7 @@ class StackedExperts:
 
     hidden_size: int | None
     parts: int = 1
-    """As for `Share`."""
+    """As for `DeviceShare`."""
 
     def __call__(self, weight: ShapeOnly, i: int, num_devices: int) -> ShapeOnly:
         """Return shard `i`."""
@@ -86,7 +86,7 @@ class StackedExperts:
         inner = [axis for axis in (1, 2) if not _is_size(weight.shape[axis], self.hidden_size)]
         if len(inner) != 1:
             raise ValueError(f"one of the axes 1 and 2 must have the hidden size {self.hidden_size}, but not both")
-        return Share(inner[0], self.parts)(weight, i, num_devices)
+        return DeviceShare(inner[0], self.parts)(weight, i, num_devices)
 
 
 def _is_size(dim: Dim, size: int) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, overload
 
-from max_weights._core import shown
+from max_weights._core import escape
 from max_weights._dim import StaticDim
 from max_weights._quantization import QuantizationEncoding
 from max_weights._shape import Shape, listed
@@ -458,5 +458,5 @@ def _described(weight_or_shape: object) -> tuple[str, Shape, QuantizationEncodin
         shape = Shape(shape)
     name: object = getattr(weight_or_shape, "name", None)
     encoding = getattr(weight_or_shape, "quantization_encoding", None)
-    what = f"weight '{shown(name)}' of shape" if isinstance(name, str) else "the shape"
+    what = f"weight '{escape(name)}' of shape" if isinstance(name, str) else "the shape"
     return f"{what} {listed(shape)}", shape, encoding if isinstance(encoding, QuantizationEncoding) else None

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from max_weights._selection import Pattern
 from max_weights.errors import ArgumentError
 from max_weights.sharding._rules import count
-from max_weights.sharding._shares import HeadShare, Share, StackedExperts
+from max_weights.sharding._shares import DeviceShare, HeadShare, StackedExperts
 from max_weights.sharding._strategies import ShardingStrategy
 
 __all__ = ["Table", "named"]
@@ -126,7 +126,7 @@ def _number(config: Mapping[str, object], key: str, place: str, default: int | N
     return value
 
 
-def _strategy(world: int, share: Share | HeadShare | StackedExperts) -> ShardingStrategy:
+def _strategy(world: int, share: DeviceShare | HeadShare | StackedExperts) -> ShardingStrategy:
     return ShardingStrategy(world, share)
 
 
@@ -144,8 +144,8 @@ def _mixtral(world: int, heads: int, keys: int | None, hidden_size: int | None, 
     rows: _Rows = {
         "*.block_sparse_moe.gate.weight": None,
         "*.mlp.gate.weight": None,
-        "*.experts.*.w[13].weight": _strategy(world, Share(-2)),
-        "*.experts.*.w2.weight": _strategy(world, Share(-1)),
+        "*.experts.*.w[13].weight": _strategy(world, DeviceShare(-2)),
+        "*.experts.*.w2.weight": _strategy(world, DeviceShare(-1)),
     }
     return _experts(world, hidden_size, expert_parallel) | _attention(world, heads, keys) | rows | _vocabulary(world)
 
@@ -163,7 +163,7 @@ def _deepseek(world: int, heads: int, hidden_size: int | None, expert_parallel: 
         "*.mlp.gate.weight": None,
         # The layer that predicts further tokens.
         "*.eh_proj.weight": None,
-        "*.shared_head.head.weight": _strategy(world, Share(0)),
+        "*.shared_head.head.weight": _strategy(world, DeviceShare(0)),
     }
     return _experts(world, hidden_size, expert_parallel) | rows | _feed_forward(world) | _vocabulary(world)
 
@@ -203,15 +203,15 @@ def _attention(world: int, num_heads: int, num_kv_heads: int | None) -> _Rows:
 
 
 def _feed_forward(world: int) -> _Rows:
-    rows: _Rows = {"*.down_proj.weight": _strategy(world, Share(-1))}
+    rows: _Rows = {"*.down_proj.weight": _strategy(world, DeviceShare(-1))}
     for name, parts in (("gate_proj", 1), ("up_proj", 1), ("gate_up_proj", 2)):
-        rows[f"*.{name}.weight"] = _strategy(world, Share(-2, parts))
-        rows[f"*.{name}.bias"] = _strategy(world, Share(-1, parts))
+        rows[f"*.{name}.weight"] = _strategy(world, DeviceShare(-2, parts))
+        rows[f"*.{name}.bias"] = _strategy(world, DeviceShare(-1, parts))
     return rows
 
 
 def _vocabulary(world: int) -> _Rows:
-    return {f"*{name}.weight": _strategy(world, Share(0)) for name in ("embed_tokens", "lm_head")}
+    return {f"*{name}.weight": _strategy(world, DeviceShare(0)) for name in ("embed_tokens", "lm_head")}
 
 
 def _experts(world: int, hidden_size: int | None, expert_parallel: bool) -> _Rows:

@@ -10,7 +10,7 @@ from typing import IO, TYPE_CHECKING, Any, Literal
 import torch
 from torch.utils.dlpack import from_dlpack
 
-from max_weights._core import TorchFile, printable, shown
+from max_weights._core import TorchFile, escape, printable
 from max_weights._devices import torch_gpu
 from max_weights.errors import ArgumentError, DeviceError, UnsupportedError
 from max_weights.torch._file import load_file
@@ -94,7 +94,7 @@ def load(
         )
     if unknown not in _UNKNOWN:
         raise ArgumentError(
-            f"unknown must be one of {', '.join(map(repr, _UNKNOWN))}, not {shown(repr(unknown))}",
+            f"unknown must be one of {', '.join(map(repr, _UNKNOWN))}, not {escape(repr(unknown))}",
             rule="argument.choice",
         )
     if isinstance(f, (str, os.PathLike)) and os.fspath(f).endswith(".safetensors"):

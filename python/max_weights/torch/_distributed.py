@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from torch.distributed.tensor import DTensor
 
-from max_weights._core import RankPlan, shown
+from max_weights._core import RankPlan, escape
 from max_weights._group_options import require_spread
 from max_weights._ranks.agreement import agreed_plan, digest, record_of, require_alike
 from max_weights._ranks.exchange import exchange, target_of
@@ -20,18 +20,20 @@ if TYPE_CHECKING:
     from max_weights._load_request import ResolvedRequest
     from max_weights._ranks.session import Session
     from max_weights._read_options import ReadOptions
-    from max_weights.sharding._by_name import Cut
-    from max_weights.torch._slots import Fill
+    from max_weights.sharding._by_name import ShardBox
+    from max_weights.torch._slots import SlotFill
 
-__all__ = ["Spread", "Together"]
+__all__ = ["CollectiveFill", "Spread"]
 
 Spread = Literal["auto", "rank", "node", "world"]
 
 
-class Together:
+class CollectiveFill:
     """The plan of all ranks for the tensors of a module: `fills`, by the new names of the weights of `request`."""
 
-    def __init__(self, session: Session, request: ResolvedRequest, fills: Mapping[str, Fill], spread: Spread) -> None:
+    def __init__(
+        self, session: Session, request: ResolvedRequest, fills: Mapping[str, SlotFill], spread: Spread
+    ) -> None:
         require_spread(spread)
         self._session = session
         self._request = request
@@ -47,7 +49,7 @@ class Together:
                 try:
                     number = meshes.number(tensor)
                 except ArgumentError as error:
-                    raise ArgumentError(f"'{shown(fill.name)}': {error}", rule="argument.mesh") from None
+                    raise ArgumentError(f"'{escape(fill.name)}': {error}", rule="argument.mesh") from None
                 splits = splits_of(tensor)
             self._sharings.append(number)
             rows.append((fill.name, tuple(tensor.shape), str(tensor.dtype), number, splits))
@@ -57,7 +59,7 @@ class Together:
         self.record = record_of(request.node, self._infos, placements=digest(rows), spread=spread, meshes=self._tables)
 
     def plan(self, records: Sequence[Mapping[str, Any]]) -> None:
-        """Make the plan, when all ranks have said what they see.
+        """Make the plan, when all ranks have reported what they see.
 
         Raises:
             RankError: one of them sees something else.
@@ -92,7 +94,7 @@ class Together:
             is_other = len(there) == len(fill.shape) and there != fill.shape
             if is_other or math.prod(fill.shape) != math.prod(there):
                 raise ArgumentError(
-                    f"'{shown(fill.name)}': this rank has a part of the shape {there}, and by the placements it is "
+                    f"'{escape(fill.name)}': this rank has a part of the shape {there}, and by the placements it is "
                     f"{fill.shape}",
                     rule="argument.mesh",
                 )
@@ -106,7 +108,7 @@ class Together:
         # What local ranks read of local files is in the page cache for all of them.
         return not any("://" in str(info.file) for info in self._infos)
 
-    def cuts(self) -> dict[str, Cut | None]:
+    def cuts(self) -> dict[str, ShardBox | None]:
         """Return the cut of each weight that this rank has something of."""
         return {fill.name: fill.cut for fill in self._fills if fill.size}
 

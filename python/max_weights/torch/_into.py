@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from max_weights._checkpoints import opened
-from max_weights._core import PytorchWeights, shown
+from max_weights._core import PytorchWeights, escape
 from max_weights._dtype import DType
 from max_weights._group_options import refuse_group_options, require_spread
 from max_weights._load_report import LoadReport, mismatch_error
@@ -25,8 +25,8 @@ from max_weights.errors import ArgumentError
 from max_weights.sharding._by_name import shape_of
 from max_weights.torch._slots import (
     CODES,
-    Fill,
-    Slot,
+    ParameterSlot,
+    SlotFill,
     Slots,
     can_initialize,
     dtype_of_decoded,
@@ -48,8 +48,8 @@ if TYPE_CHECKING:
     from max_weights._core import WeightsNode
     from max_weights._loading import LoadOptions
     from max_weights._ranks.session import Session
-    from max_weights.sharding._by_name import Cut
-    from max_weights.torch._distributed import Spread, Together
+    from max_weights.sharding._by_name import ShardBox
+    from max_weights.torch._distributed import CollectiveFill, Spread
 
 __all__ = ["load_into"]
 
@@ -142,23 +142,23 @@ def load_into(
         Transaction(undo=undo) as transaction,
         Session(group, rank_timeout, "load_into") as session,
     ):
-        made: list[tuple[_Plan, Together]] = []
+        made: list[tuple[_Plan, CollectiveFill]] = []
 
         def make() -> dict[str, Any]:
             run_hooks(module, before=True)
             plan = _Plan(module, files.enter_context(opened(checkpoint, "load_into")), strict, options, transaction)
             plan.require_fit()
-            made.append((plan, plan.together(session, spread)))
+            made.append((plan, plan.collective(session, spread)))
             return made[0][1].record
 
         records = session.agreed(make)
-        plan, together = made[0]
-        together.plan(records)
+        plan, collective = made[0]
+        collective.plan(records)
         session.note = "the module is unchanged" if undo else "modules may hold part of the new values"
         reports: list[LoadReport] = []
 
         def run() -> dict[str, Any]:
-            reports.append(plan.run(began, together))
+            reports.append(plan.run(began, collective))
             run_hooks(module, before=False)
             return {}
 
@@ -179,8 +179,8 @@ class _Plan:
     unexpected: list[str] = field(default_factory=list)
     non_persistent: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
-    fills: list[Fill] = field(default_factory=list)
-    _cuts: dict[str, Cut | None] = field(default_factory=dict)
+    fills: list[SlotFill] = field(default_factory=list)
+    _cuts: dict[str, ShardBox | None] = field(default_factory=dict)
     """This rank's boxes of distributed weights."""
 
     def __post_init__(self) -> None:
@@ -212,7 +212,7 @@ class _Plan:
             self._examine(slot)
         self.problems += self.slots.destroyed()
         self.problems += [
-            f"'{shown(one)}' and '{shown(other)}' share memory, at least in part: each needs its own"
+            f"'{escape(one)}' and '{escape(other)}' share memory, at least in part: each needs its own"
             for one, other in shared_memory([(fill.name, fill.slot.tensor) for fill in self.fills])
         ]
         prefixes = tuple(self.slots.custom_loaders)
@@ -227,7 +227,7 @@ class _Plan:
         """Return the dtype that the module has for a quantized weight; `None` for the stored form."""
         return dtype_of_decoded(self.slots.by_name, weight, packed)
 
-    def _examine(self, slot: Slot) -> None:
+    def _examine(self, slot: ParameterSlot) -> None:
         """Decide how a slot is filled."""
         names = [place.name for place in slot.places if place.name in self._infos]
         if not slot.saved and not slot.tensor.is_meta:
@@ -238,7 +238,7 @@ class _Plan:
                 self.missing.append(slot.name)
             elif self.strict and not self._can_initialize:
                 self.problems.append(
-                    f"'{shown(slot.name)}': the module does not save this buffer, and it is on the meta device; "
+                    f"'{escape(slot.name)}': the module does not save this buffer, and it is on the meta device; "
                     "make it on the CPU (strict=False leaves it unchanged)"
                 )
             return
@@ -257,7 +257,7 @@ class _Plan:
         if refusal is None and not slot.accepts(shape):
             refusal = f"the file has the shape {list(shape)}, but the module has {list(slot.tensor.shape)}"
         if refusal is not None:
-            self.problems.append(f"'{shown(name)}': {refusal}")
+            self.problems.append(f"'{escape(name)}': {refusal}")
             return
         out = None
         if slot.tensor.is_meta and self._unpacks and info.encoding is not None:
@@ -269,19 +269,19 @@ class _Plan:
                 dtype = DType.from_torch(out.dtype)
             elif info.encoding is None:
                 dtype = None  # torch converts as it copies
-        self.fills.append(Fill(slot, name, info, dtype, out))
+        self.fills.append(SlotFill(slot, name, info, dtype, out))
 
     def require_fit(self) -> None:
         """Raise one error that lists everything that does not fit."""
         if self.problems or (self.strict and (self.missing or self.unexpected)):
             missing, unexpected = (self.missing, self.unexpected) if self.strict else ([], [])
-            what = f"the file does not fit {shown(type(self.module).__name__)}"
+            what = f"the file does not fit {escape(type(self.module).__name__)}"
             remedy = "strict=False takes what fits, and reports the rest; rename= gives weights other names"
             raise mismatch_error(what, missing, unexpected, self.problems, remedy)
 
-    def together(self, session: Session, spread: Spread) -> Together:
+    def collective(self, session: Session, spread: Spread) -> CollectiveFill:
         """Return the plan of all ranks for everything that modules do not load themselves."""
-        from max_weights.torch._distributed import Together
+        from max_weights.torch._distributed import CollectiveFill
 
         if self.options.get("shard") is not None:
             raise ArgumentError(
@@ -293,11 +293,11 @@ class _Plan:
                 rule="argument.conflict",
             )
         request = self._request.only({fill.name: fill.dtype for fill in self.fills})
-        return Together(session, request, {fill.name: fill for fill in self.fills}, spread)
+        return CollectiveFill(session, request, {fill.name: fill for fill in self.fills}, spread)
 
-    def _fills_of_rank(self, together: Together) -> list[Fill]:
+    def _fills_of_rank(self, collective: CollectiveFill) -> list[SlotFill]:
         """Allocate missing memory, exchange the bytes, and return the fills that this rank reads alone."""
-        alone = together.reads_alone
+        alone = collective.reads_alone
         for fill in self.fills:
             has_memory, distributed = not fill.slot.tensor.is_meta, is_distributed(fill.slot.tensor)
             if not has_memory and (distributed or not alone):
@@ -309,9 +309,9 @@ class _Plan:
                 if fill.out is not None:
                     fill.dtype = DType.from_torch(fill.out.dtype)
         if not alone:
-            together.run(self._how.read, self._note)
+            collective.run(self._how.read, self._note)
             return []
-        self._cuts = together.cuts()
+        self._cuts = collective.cuts()
         return [fill for fill in self.fills if fill.name in self._cuts]
 
     def _note(self, size: int) -> None:
@@ -320,7 +320,7 @@ class _Plan:
         if self._report_progress is not None:
             self._report_progress(self._done, max(self._total, self._done))
 
-    def run(self, began: float, together: Together | None = None) -> LoadReport:
+    def run(self, began: float, collective: CollectiveFill | None = None) -> LoadReport:
         """Carry out the plan."""
         total = sum(fill.info.bytes for fill in self.fills) + sum(
             self._infos[name].bytes for name in self.custom_loaded
@@ -330,7 +330,7 @@ class _Plan:
         try:
             keep_module(self.module, self.transaction)
             self._load_custom()
-            fills = self.fills if together is None else self._fills_of_rank(together)
+            fills = self.fills if collective is None else self._fills_of_rank(collective)
             straight = [fill for fill in fills if fill.out is not None or fill.slot.tensor.is_meta]
             staged = [fill for fill in fills if fill.out is None and not fill.slot.tensor.is_meta]
             self._fill_straight(straight)
@@ -349,7 +349,7 @@ class _Plan:
             initialize_missing(self.module, self.slots)
         return self._report(began)
 
-    def _fill_straight(self, fills: list[Fill]) -> None:
+    def _fill_straight(self, fills: list[SlotFill]) -> None:
         # Tensors without memory yet go to the CPU, like those that have their memory there.
         places = [None if fill.out is None or fill.out.device.type == "cpu" else fill.out.device for fill in fills]
         for place in dict.fromkeys(places):
@@ -377,7 +377,7 @@ class _Plan:
             try:
                 result = owner.load_state_dict(state, strict=False, assign=meta)
             except RuntimeError as error:
-                self.problems.append(f"'{shown(prefix or type(owner).__name__)}': {shown(str(error))}")
+                self.problems.append(f"'{escape(prefix or type(owner).__name__)}': {escape(str(error))}")
                 continue
             self.missing += [prefix + name for name in result.missing_keys]
             unexpected.update(prefix + name for name in result.unexpected_keys)
@@ -448,9 +448,9 @@ def _shapes_of_parts(request: ResolvedRequest) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
-def _batches(fills: list[Fill]) -> Iterator[list[Fill]]:
+def _batches(fills: list[SlotFill]) -> Iterator[list[SlotFill]]:
     """Split the slots into batches of limited size, in the order of the files."""
-    batch: list[Fill] = []
+    batch: list[SlotFill] = []
     size = 0
     for fill in sorted(fills, key=lambda fill: (fill.info.file, fill.info.offset)):
         if batch and size + fill.info.bytes > _STAGED_AT_A_TIME:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import IO, Any, TypeAlias
 
-from max_weights._core import shown
+from max_weights._core import escape
 from max_weights.errors import ArgumentError
 
 __all__ = ["Source", "at_path", "path_of", "position_of"]
@@ -76,7 +76,7 @@ def at_path(file: Any) -> Iterator[str | os.PathLike[str]]:
 def _require_readable(file: object) -> None:
     if not callable(getattr(file, "read", None)) or isinstance(file, io.TextIOBase):
         raise ArgumentError(
-            f"a checkpoint must be a path or a file object that returns bytes, not {shown(type(file).__name__)}: open "
+            f"a checkpoint must be a path or a file object that returns bytes, not {escape(type(file).__name__)}: open "
             "the file in mode 'rb'",
             rule="argument.type",
         )

@@ -14,19 +14,19 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-from max_weights._core import shown
+from max_weights._core import escape
 from max_weights._dtype import DType
 from max_weights._transaction import Destination, Transaction, is_distributed, known_dtype, local, overlaps_itself
 
 if TYPE_CHECKING:
     from max_weights._core import WeightInfo
-    from max_weights.sharding._by_name import Cut
+    from max_weights.sharding._by_name import ShardBox
 
 __all__ = [
     "CODES",
-    "Fill",
+    "ParameterSlot",
     "Place",
-    "Slot",
+    "SlotFill",
     "Slots",
     "all_slots",
     "can_initialize",
@@ -56,7 +56,7 @@ CODES = frozenset(
 )
 
 
-def dtype_of_decoded(slots: Mapping[str, Slot], weight: str | None, packed: str | None) -> DType | None:
+def dtype_of_decoded(slots: Mapping[str, ParameterSlot], weight: str | None, packed: str | None) -> DType | None:
     """Return what a module has a quantized weight as; `None` where it has its tensors in the stored form."""
     if weight is None:
         return None if any(known_dtype(slot.tensor) in CODES for slot in slots.values()) else DType.float32
@@ -84,7 +84,7 @@ class Place:
 
 
 @dataclass
-class Slot:
+class ParameterSlot:
     """One parameter or buffer, with all places that have it."""
 
     tensor: torch.Tensor
@@ -138,17 +138,17 @@ class Slot:
 
 
 @dataclass
-class Fill:
+class SlotFill:
     """A slot to fill, with its values in the checkpoint."""
 
-    slot: Slot
+    slot: ParameterSlot
     name: str
     info: WeightInfo
     dtype: DType | None
     """The dtype that the elements are converted to; `None` for the one in the file."""
     out: torch.Tensor | None = None
     """The memory of the module that they are written to by the engine."""
-    cut: Cut | None = None
+    cut: ShardBox | None = None
     """This rank's region of the weight."""
     shape: list[int] = field(default_factory=list)
     """The shape of the region in the file."""
@@ -188,18 +188,18 @@ class Slots:
     """The slots of a module, in its order, and the modules in it that have their own loader."""
 
     def __init__(self, module: nn.Module) -> None:
-        self.by_name: dict[str, Slot] = {}
+        self.by_name: dict[str, ParameterSlot] = {}
         self.custom_loaders: dict[str, nn.Module] = {}
         """By prefix: modules that define a `_load_from_state_dict` or hooks, and everything below them."""
-        by_memory: dict[object, Slot] = {}
+        by_memory: dict[object, ParameterSlot] = {}
         for prefix, owner in _walk(module, self.custom_loaders):
             for place, tensor in places_of(prefix, owner):
-                slot = by_memory.setdefault(_memory(tensor), Slot(tensor))
+                slot = by_memory.setdefault(_memory(tensor), ParameterSlot(tensor))
                 slot.places.append(place)
                 self.by_name[place.name] = slot
         self._aliases = _declared_ties(module)
 
-    def __iter__(self) -> Iterator[Slot]:
+    def __iter__(self) -> Iterator[ParameterSlot]:
         return iter({id(slot): slot for slot in self.by_name.values()}.values())
 
     def destroyed(self) -> list[str]:
@@ -212,9 +212,9 @@ class Slots:
             for name, tensor in (*owner.named_parameters(), *owner.named_buffers()):
                 if is_distributed(tensor):
                     why = "it is distributed, and its module loads itself: load that one first, then distribute it"
-                    refused.append(f"'{shown(prefix + name)}': {why}")
+                    refused.append(f"'{escape(prefix + name)}': {why}")
                 elif tensor.is_meta and _is_wrapper(tensor):
-                    refused.append(f"'{shown(prefix + name)}': {Slot(tensor).refusal()}")
+                    refused.append(f"'{escape(prefix + name)}': {ParameterSlot(tensor).refusal()}")
         return refused
 
     def tie(self, names: set[str]) -> None:
@@ -232,12 +232,12 @@ class Slots:
                 self.by_name[place.name] = source
 
 
-def all_slots(module: nn.Module) -> list[Slot]:
+def all_slots(module: nn.Module) -> list[ParameterSlot]:
     """Return the slots of a module and of everything below it, also of modules that load themselves."""
-    by_memory: dict[object, Slot] = {}
+    by_memory: dict[object, ParameterSlot] = {}
     for prefix, owner in _everything(module):
         for place, tensor in places_of(prefix, owner):
-            by_memory.setdefault(_memory(tensor), Slot(tensor)).places.append(place)
+            by_memory.setdefault(_memory(tensor), ParameterSlot(tensor)).places.append(place)
     return list(by_memory.values())
 
 

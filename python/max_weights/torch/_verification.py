@@ -14,10 +14,10 @@ import torch
 from torch import nn
 
 from max_weights._checkpoints import opened
-from max_weights._core import WeightsNode, fingerprint_of, shown, weights_are_held
+from max_weights._core import WeightsNode, escape, fingerprint_of, weights_are_held
 from max_weights._dtype import DType
 from max_weights._fingerprint import of_tensor
-from max_weights._fingerprint_record import Fingerprint, said_rows
+from max_weights._fingerprint_record import Fingerprint, format_rows
 from max_weights._load_request import LoadRequest, ResolvedRequest, renamed_by
 from max_weights._loading import LoadMethod, converter, load_resolved
 from max_weights._memory_source import host_buffer
@@ -25,7 +25,7 @@ from max_weights._result import Finding
 from max_weights._threads import threads_of_call
 from max_weights._typing import known
 from max_weights.errors import ArgumentError
-from max_weights.torch._slots import Slot, all_slots, declared_ties, dtype_of_decoded, is_distributed, local
+from max_weights.torch._slots import ParameterSlot, all_slots, declared_ties, dtype_of_decoded, is_distributed, local
 from max_weights.torch._verification_report import Outcome, VerificationReport, of_all_ranks
 from max_weights.torch._verification_values import (
     dtype_of,
@@ -171,13 +171,13 @@ class _Verification:
                 message = "it was changed while it was verified: verify again when nothing writes to the module"
                 self._differs(slot.name, None, message)
 
-    def _run_with_weights(self, slots: list[Slot], weights: WeightsNode) -> None:
+    def _run_with_weights(self, slots: list[ParameterSlot], weights: WeightsNode) -> None:
         by_name = {place.name: slot for slot in slots for place in slot.places}
         quantized = functools.partial(dtype_of_decoded, by_name)  # as load_into decodes them
         request = LoadRequest(rename=self.rename).resolve(weights, unpack=DType.float32, quantized=quantized)
         infos = dict(zip(request.new_names, request.infos, strict=True))
         self._rows = RowIndex(request)
-        pairs: list[tuple[Slot, str, WeightInfo]] = []
+        pairs: list[tuple[ParameterSlot, str, WeightInfo]] = []
         for slot, name in self._pairs(slots, infos):
             info = infos[name]
             if kind_of(dtype_of(slot.tensor)) != kind_of_weight(info):
@@ -191,7 +191,7 @@ class _Verification:
                 pairs.append((slot, name, info))
         pairs.sort(key=lambda pair: (pair[2].file, pair[2].offset))
         held = self._held(request, pairs)
-        overflowing: list[tuple[Slot, str, WeightInfo]] = []
+        overflowing: list[tuple[ParameterSlot, str, WeightInfo]] = []
         for batch in _batches([pair for pair, holds in zip(pairs, held, strict=True) if not holds]):
             # Integers are compared by their values: a conversion would wrap those that do not fit.
             dtypes = [dtype_of(slot.tensor) if kind_of_weight(info) == "float" else None for slot, _, info in batch]
@@ -207,7 +207,7 @@ class _Verification:
             for slot, name, _ in batch:
                 self._require_finite(slot, name, tensors.pop(name))
 
-    def _held(self, request: ResolvedRequest, pairs: list[tuple[Slot, str, WeightInfo]]) -> list[bool]:
+    def _held(self, request: ResolvedRequest, pairs: list[tuple[ParameterSlot, str, WeightInfo]]) -> list[bool]:
         """For each pair, whether memory is known to hold the weight unchanged: then nothing has to be hashed."""
         full_names = dict(zip(request.new_names, request.names, strict=True))
         alike: list[tuple[int, str, Buffer]] = []
@@ -221,7 +221,7 @@ class _Verification:
         numbers = {number for (number, _, _), holds in zip(alike, held, strict=True) if holds}
         return [number in numbers for number in range(len(pairs))]
 
-    def _run_with_fingerprint(self, slots: list[Slot], weights: Fingerprint) -> None:
+    def _run_with_fingerprint(self, slots: list[ParameterSlot], weights: Fingerprint) -> None:
         if isinstance(self.rename, str):
             raise ArgumentError(
                 f"rename={self.rename!r} makes weights of several, and a fingerprint has none: take it of "
@@ -243,9 +243,9 @@ class _Verification:
                 continue
             if rows := own.differing_rows(expected):
                 same = next((key for key, other in by_new.items() if other.total == own.total), None)
-                message = f"it differs in the blocks of rows {said_rows(rows)}"
+                message = f"it differs in the blocks of rows {format_rows(rows)}"
                 if same is not None:
-                    message = f"it holds '{shown(same)}'"
+                    message = f"it holds '{escape(same)}'"
                 self._differs(own_name, name, message, tuple(rows))
             elif own.digest_dtype == expected.digest_dtype and own.digest != expected.digest:
                 message = "its SHA-256 differs, though its sums are equal: a NaN, or a constructed collision"
@@ -254,7 +254,7 @@ class _Verification:
     def _differs(self, name: str, weight: str | None, message: str, rows: tuple[range, ...] = ()) -> None:
         self.outcome.differences.append(Finding(name, message, other=weight, rows=rows))
 
-    def _pairs(self, slots: list[Slot], named: Mapping[str, object]) -> Iterator[tuple[Slot, str]]:
+    def _pairs(self, slots: list[ParameterSlot], named: Mapping[str, object]) -> Iterator[tuple[ParameterSlot, str]]:
         """Yield each parameter and saved buffer with each of its weights; those without one are recorded."""
         self.outcome.weights = list(named)
         for slot in slots:
@@ -265,7 +265,7 @@ class _Verification:
                 continue
             if slot.tensor.is_meta and self.names is None:
                 raise ArgumentError(
-                    f"'{shown(slot.name)}' is on the meta device: there is nothing to compare; load first",
+                    f"'{escape(slot.name)}' is on the meta device: there is nothing to compare; load first",
                     rule="argument.meta",
                 )
             if (why := _refusal(slot)) is not None:
@@ -284,7 +284,7 @@ class _Verification:
             for name in weights:
                 yield slot, name
 
-    def _compare(self, slot: Slot, name: str, expected: Buffer) -> bool:
+    def _compare(self, slot: ParameterSlot, name: str, expected: Buffer) -> bool:
         """Whether a parameter is equal to its weight, of the same shape; a difference is recorded."""
         own = host_buffer(name, local(slot.tensor))
         if is_distributed(slot.tensor):
@@ -303,7 +303,7 @@ class _Verification:
         self._differs(_name_in(slot, name), name, message, tuple(rows))
         return False
 
-    def _require_finite(self, slot: Slot, name: str, weight: Buffer) -> None:
+    def _require_finite(self, slot: ParameterSlot, name: str, weight: Buffer) -> None:
         """Record values that became infinite or NaN in a parameter of less range than its weight."""
         own = values_of(host_buffer(name, local(slot.tensor)))
         if is_distributed(slot.tensor):
@@ -313,7 +313,7 @@ class _Verification:
             place = lost.reshape(-1).nonzero()[0]
             value, became = (float(one.reshape(-1)[place]) for one in (values_of(weight), own))
             message = (
-                f"{count} values of the weight '{shown(name)}' do not fit {dtype_of(slot.tensor).name}, and are not "
+                f"{count} values of the weight '{escape(name)}' do not fit {dtype_of(slot.tensor).name}, and are not "
                 f"finite in it: {value:g} became {became:g}"
             )
             self._differs(_name_in(slot, name), name, message)
@@ -324,40 +324,40 @@ class _Verification:
         columns = shape[-1] if shape else 1
         is_square = len(shape) == 2 and shape[0] == shape[1] and own.dtype.size_in_bits >= 8
         if is_square and torch.equal(row_sums(host_buffer(name, own.torch().t())), expected):
-            return f"it is '{shown(name)}' transposed"
+            return f"it is '{escape(name)}' transposed"
         counted = sum(map(len, rows))
         flat = values_of(own).reshape(-1, columns)
         different = torch.cat([flat[run.start : run.stop] for run in rows])
         if different.is_floating_point() and (nans := int(torch.isnan(different).sum())):
-            return f"{nans} of its values are NaN, in the rows {said_rows(rows)}"
+            return f"{nans} of its values are NaN, in the rows {format_rows(rows)}"
         sources = self._rows.find(sums, rows, own.dtype, columns)
         if sources:
             held = "; ".join(
-                f"rows {said_rows([run])} hold rows {said_rows([origin])} of '{shown(weight)}'"
+                f"rows {format_rows([run])} hold rows {format_rows([origin])} of '{escape(weight)}'"
                 for run, weight, origin in sources[:5]
             )
             run, weight, origin = sources[0]
             if len(run) == len(sums) and origin == range(self._rows.count(own.dtype, columns, weight)):
-                held = f"it holds '{shown(weight)}'"
+                held = f"it holds '{escape(weight)}'"
             found = sum(len(run) for run, _, _ in sources)
             rest = "" if found == counted else f"; {counted - found} more rows differ"
             return held + rest
         if not torch.count_nonzero(different):
-            return f"the rows {said_rows(rows)} are zeros"
-        return f"{counted} of {len(sums)} rows differ from the weight '{shown(name)}': {said_rows(rows)}"
+            return f"the rows {format_rows(rows)} are zeros"
+        return f"{counted} of {len(sums)} rows differ from the weight '{escape(name)}': {format_rows(rows)}"
 
 
-def _names(slot: Slot) -> list[str]:
+def _names(slot: ParameterSlot) -> list[str]:
     """The names of a parameter or buffer in the state dict."""
     return [place.name for place in slot.places if place.saved]
 
 
-def _name_in(slot: Slot, weight: str) -> str:
+def _name_in(slot: ParameterSlot, weight: str) -> str:
     """Return the name of a parameter for a comparison: of tied ones, the name of the weight."""
     return weight if weight in _names(slot) else slot.name
 
 
-def _refusal(slot: Slot) -> str | None:
+def _refusal(slot: ParameterSlot) -> str | None:
     """Why a parameter cannot be compared; `None` if it can."""
     if nn.parameter.is_lazy(slot.tensor):
         return "it is not initialized: its shape is not known yet"
@@ -394,8 +394,10 @@ def _runs(rows: list[int]) -> list[range]:
     return runs
 
 
-def _batches(pairs: list[tuple[Slot, str, WeightInfo]]) -> Iterator[list[tuple[Slot, str, WeightInfo]]]:
-    batch: list[tuple[Slot, str, WeightInfo]] = []
+def _batches(
+    pairs: list[tuple[ParameterSlot, str, WeightInfo]],
+) -> Iterator[list[tuple[ParameterSlot, str, WeightInfo]]]:
+    batch: list[tuple[ParameterSlot, str, WeightInfo]] = []
     names: set[str] = set()
     size = 0
     for pair in pairs:

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from max_weights._core import shown
+from max_weights._core import escape
 from max_weights._html import count
 from max_weights._result import Finding, Result
 from max_weights._selection import fits, not_found
@@ -118,7 +118,7 @@ class Outcome:
                 if compared is None:
                     raise not_found(text, [*among, *self.verified], "ignore names")
                 raise ArgumentError(
-                    f"ignore names '{shown(text)}', which changes nothing: '{shown(compared)}' was compared, and "
+                    f"ignore names '{escape(text)}', which changes nothing: '{escape(compared)}' was compared, and "
                     "ignore excuses only weights that nothing holds and parameters that nothing fills; leave it out",
                     rule="argument.no-effect",
                 )

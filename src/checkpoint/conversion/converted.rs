@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::groups::{Entry, Group, grouped, refused};
-use super::rule::{ConversionRule, Slot};
+use super::groups::{ConvertedEntry, RuleGroup, grouped, refused};
+use super::rule::{ConversionRule, StepSlot};
 use crate::checkpoint::Catalog;
 use crate::error::{Diagnostic, Error, Result};
 use crate::names::NameIndex;
@@ -23,14 +23,14 @@ pub(crate) struct Composition {
     /// The rule of each group, and the weights of each of its sources.
     pub(crate) groups: Vec<(usize, Vec<Box<[u32]>>)>,
     /// By number.
-    made: HashMap<u32, Made>,
+    made: HashMap<u32, WeightRecipe>,
     /// Why some weights cannot be composed.
     pub(crate) refused: Vec<Diagnostic>,
 }
 
 /// The source of one weight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Made {
+pub(crate) enum WeightRecipe {
     /// A weight of the source catalog.
     Same(u32),
     /// The output of a rule for a group: the target, and the element if that is a list.
@@ -42,7 +42,7 @@ pub(crate) enum Made {
 impl Composition {
     /// Marks the weight of this number as unsupported, with the reason.
     pub(super) fn refuse(&mut self, number: usize, fault: Diagnostic) {
-        self.made.insert(number as u32, Made::Refused(self.refused.len() as u32));
+        self.made.insert(number as u32, WeightRecipe::Refused(self.refused.len() as u32));
         self.refused.push(fault);
     }
 
@@ -54,7 +54,7 @@ impl Composition {
     }
 
     /// The source of the weight of this number; `None` for an ordinary one.
-    pub(crate) fn made(&self, number: usize) -> Option<Made> {
+    pub(crate) fn made(&self, number: usize) -> Option<WeightRecipe> {
         self.made.get(&(number as u32)).copied()
     }
 }
@@ -66,7 +66,7 @@ impl Catalog {
     }
 
     /// The source of the weight of this number; `None` if an array of a file represents it.
-    pub(crate) fn made(&self, number: usize) -> Option<Made> {
+    pub(crate) fn made(&self, number: usize) -> Option<WeightRecipe> {
         self.composition()?.made(number)
     }
 
@@ -79,13 +79,13 @@ impl Catalog {
     fn adds(&self, number: u32) -> bool {
         let (Some(composition), Some(made)) = (self.composition(), self.made(number as usize)) else { return false };
         match made {
-            Made::Same(number) => composition.of.adds(number),
-            Made::Of { group, .. } => {
+            WeightRecipe::Same(number) => composition.of.adds(number),
+            WeightRecipe::Of { group, .. } => {
                 let (rule, sources) = &composition.groups[group as usize];
                 let mut weights = sources.iter().flat_map(|source| &**source);
                 composition.rules[*rule].adds() || weights.any(|&weight| composition.of.adds(weight))
             }
-            Made::Refused(_) => false,
+            WeightRecipe::Refused(_) => false,
         }
     }
 
@@ -104,13 +104,13 @@ impl Catalog {
             None => error,
         };
         let (entries, groups) = grouped(&self.table, &rules)?;
-        let weights_of = |group: &Group| Ok((group.rule, group.weights(&self.table, &rules[group.rule])?));
+        let weights_of = |group: &RuleGroup| Ok((group.rule, group.weights(&self.table, &rules[group.rule])?));
         let sources = groups.iter().map(weights_of).collect::<Result<Vec<_>>>().map_err(named)?;
         let mut weights = Weights { of: self, table: TensorTable::default(), made: HashMap::new() };
         for entry in entries {
             match entry {
-                Entry::Same(number, name) => weights.push_same(number, name.as_deref())?,
-                Entry::Group(number) => {
+                ConvertedEntry::Same(number, name) => weights.push_same(number, name.as_deref())?,
+                ConvertedEntry::Group(number) => {
                     let (rule, of) = &sources[number];
                     let mut of = of.iter().flat_map(|source| &**source);
                     if rules[*rule].adds()
@@ -128,7 +128,7 @@ impl Catalog {
         let names = NameIndex::new(&table).map_err(|twice| {
             let (_, b) = twice.first().copied().unwrap_or_default();
             let from = match made.get(&(b as u32)) {
-                Some(Made::Of { group, .. }) => {
+                Some(WeightRecipe::Of { group, .. }) => {
                     format!("the rule {} produces", rules[groups[*group as usize].rule].text())
                 }
                 _ => "another rule produces, or another weight has,".to_owned(),
@@ -148,23 +148,23 @@ impl Catalog {
 struct Weights<'a> {
     of: &'a Catalog,
     table: TensorTable,
-    made: HashMap<u32, Made>,
+    made: HashMap<u32, WeightRecipe>,
 }
 
 impl Weights<'_> {
     fn push_same(&mut self, number: usize, name: Option<&str>) -> Result<()> {
         let info = self.of.table.get(number);
         if self.of.made(number).is_some() {
-            self.made.insert(self.table.len() as u32, Made::Same(number as u32));
+            self.made.insert(self.table.len() as u32, WeightRecipe::Same(number as u32));
         }
         self.table.push(&TensorInfo { name: name.unwrap_or(info.name), ..info })
     }
 
-    fn push_made(&mut self, number: usize, group: &Group, rule: &ConversionRule) -> Result<()> {
+    fn push_made(&mut self, number: usize, group: &RuleGroup, rule: &ConversionRule) -> Result<()> {
         let (element, slots) = group.made(&self.of.table, rule)?;
         let first = self.of.table.get(group.first());
         let stars: Vec<&str> = group.stars.iter().map(|star| &**star).collect();
-        for ((slot, Slot { shape, count }), target) in (0..).zip(&slots).zip(&rule.targets) {
+        for ((slot, StepSlot { shape, count }), target) in (0..).zip(&slots).zip(&rule.targets) {
             let bytes = match element {
                 Element::Plain(dtype) => checked_bytes(shape, dtype),
                 Element::Packed(encoding) => checked_packed_bytes(shape, encoding),
@@ -180,7 +180,7 @@ impl Weights<'_> {
                     return refused(rule, &first, "there would be too many weights".to_owned());
                 }
                 let name = target.fill(&stars, element_number);
-                let made = Made::Of { group: number as u32, slot, element: element_number };
+                let made = WeightRecipe::Of { group: number as u32, slot, element: element_number };
                 self.made.insert(self.table.len() as u32, made);
                 self.table.push(&TensorInfo { name: &name, element, shape, file: first.file, span, view: None })?;
             }

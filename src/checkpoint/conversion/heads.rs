@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::groups::not_addable;
-use super::rule::{ConversionRule, Step};
+use super::rule::{ConversionRule, ConversionStep};
 use crate::checkpoint::Catalog;
 use crate::error::{Diagnostic, Result};
 use crate::names::Template;
@@ -18,12 +18,12 @@ use crate::tensor::TensorInfo;
 impl ConversionRule {
     /// Reorders the rows of `heads` heads from pairs to halves: all first rows of a head, then all second ones. The name stays.
     fn pairs_to_halves(name: &str, heads: u64) -> Result<Self> {
-        let steps = vec![Step::Deinterleave(0, None, vec![1, 1]), Step::Interleave(0, Some(heads))];
+        let steps = vec![ConversionStep::Deinterleave(0, None, vec![1, 1]), ConversionStep::Interleave(0, Some(heads))];
         Self::of_one(name, steps)
     }
 
     /// A rule for one weight, which keeps its name.
-    fn of_one(name: &str, steps: Vec<Step>) -> Result<Self> {
+    fn of_one(name: &str, steps: Vec<ConversionStep>) -> Result<Self> {
         Self::new(vec![Template::exact(name)], vec![Template::exact(name)], steps)
     }
 }
@@ -49,7 +49,7 @@ impl Catalog {
                 (renamed.unlike_heads(&info, heads), ConversionRule::pairs_to_halves(info.name, heads))
             } else if let Some(&amount) = amounts.get(name) {
                 let fault = not_addable(info.element).map(|cause| renamed.fault(rules::NAMES_CONVERSION, cause, &info));
-                (fault, ConversionRule::of_one(info.name, vec![Step::Add(amount)]))
+                (fault, ConversionRule::of_one(info.name, vec![ConversionStep::Add(amount)]))
             } else {
                 continue;
             };

@@ -7,7 +7,7 @@ mod heads;
 mod plain;
 mod rule;
 
-pub(crate) use converted::{Composition, Made};
+pub(crate) use converted::{Composition, WeightRecipe};
 pub use plain::PlainRule;
 pub(crate) use rule::sizes_of_parts;
-pub use rule::{ConversionRule, Step};
+pub use rule::{ConversionRule, ConversionStep};

@@ -1,6 +1,6 @@
 //! Rules in the form that Python passes: strings and numbers.
 
-use super::rule::{ConversionRule, Step};
+use super::rule::{ConversionRule, ConversionStep};
 use crate::error::{Error, Result};
 use crate::names::Template;
 
@@ -17,19 +17,19 @@ impl ConversionRule {
         let step = |(name, numbers, parts): &(String, Vec<i64>, Vec<u64>)| {
             let unknown = || Error::Argument(format!("there is no step {name} with the numbers {numbers:?}"));
             if let ("add", [amount]) = (name.as_str(), numbers.as_slice()) {
-                return Ok(Step::Add(i32::try_from(*amount).map_err(|_| unknown())?));
+                return Ok(ConversionStep::Add(i32::try_from(*amount).map_err(|_| unknown())?));
             }
             let numbers = numbers.iter().map(|number| usize::try_from(*number).map_err(|_| unknown()));
             let numbers = numbers.collect::<Result<Vec<_>>>()?;
             let groups = |numbers: &[usize]| numbers.first().map(|groups| *groups as u64);
             Ok(match (name.as_str(), numbers.as_slice()) {
-                ("stack", [axis]) => Step::Stack(*axis),
-                ("unstack", [axis]) => Step::Unstack(*axis),
-                ("concatenate", [axis]) => Step::Concatenate(*axis),
-                ("split", [axis]) => Step::Split(*axis, parts.clone()),
-                ("transpose", [first, second]) => Step::Transpose(*first, *second),
-                ("interleave", [axis, rest @ ..]) => Step::Interleave(*axis, groups(rest)),
-                ("deinterleave", [axis, rest @ ..]) => Step::Deinterleave(*axis, groups(rest), parts.clone()),
+                ("stack", [axis]) => ConversionStep::Stack(*axis),
+                ("unstack", [axis]) => ConversionStep::Unstack(*axis),
+                ("concatenate", [axis]) => ConversionStep::Concatenate(*axis),
+                ("split", [axis]) => ConversionStep::Split(*axis, parts.clone()),
+                ("transpose", [first, second]) => ConversionStep::Transpose(*first, *second),
+                ("interleave", [axis, rest @ ..]) => ConversionStep::Interleave(*axis, groups(rest)),
+                ("deinterleave", [axis, rest @ ..]) => ConversionStep::Deinterleave(*axis, groups(rest), parts.clone()),
                 _ => return Err(unknown()),
             })
         };

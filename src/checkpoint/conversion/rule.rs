@@ -4,14 +4,14 @@ use crate::error::{Error, Result};
 use crate::names::Template;
 
 /// The maximum number of tensors that one is split into.
-const MAX_APART: u64 = 1 << 16;
+const MAX_GAP: u64 = 1 << 16;
 
 /// The maximum magnitude of an added number: float32 represents all integers up to it.
 const MAX_AMOUNT: u32 = 1 << 24;
 
 /// A step of a conversion between two layouts.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Step {
+pub enum ConversionStep {
     /// Stacks the tensors of a list along a new axis.
     Stack(usize),
     /// Splits a tensor into a list, one element per position of an axis, which is removed.
@@ -37,12 +37,12 @@ pub enum Step {
 pub struct ConversionRule {
     pub(super) sources: Vec<Template>,
     pub(super) targets: Vec<Template>,
-    steps: Vec<Step>,
+    steps: Vec<ConversionStep>,
 }
 
 /// A tensor between steps, or a list of tensors of one shape.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Slot {
+pub(super) struct StepSlot {
     pub(super) shape: Vec<u64>,
     /// The length of the list; `None` for a single tensor.
     pub(super) count: Option<u32>,
@@ -54,7 +54,7 @@ impl ConversionRule {
     ///
     /// # Errors
     /// Templates with different numbers of `*`; steps whose outputs do not match the targets.
-    pub fn new(sources: Vec<Template>, targets: Vec<Template>, steps: Vec<Step>) -> Result<Self> {
+    pub fn new(sources: Vec<Template>, targets: Vec<Template>, steps: Vec<ConversionStep>) -> Result<Self> {
         let rule = Self { sources, targets, steps };
         rule.check().map_err(|cause| Error::Argument(format!("the rule {}: {cause}", rule.text())))?;
         Ok(rule)
@@ -78,26 +78,30 @@ impl ConversionRule {
                 if slots == 1 { Ok(()) } else { Err(format!("{name} takes one tensor, not {slots}")) }
             };
             match step {
-                Step::Stack(_) if is_list && number == 0 => is_list = false,
-                Step::Stack(_) => return Err("Stack must be the first step, and its sources need a #".into()),
-                Step::Unstack(_) if !is_list && number + 1 == self.steps.len() => is_list = true,
-                Step::Unstack(_) => return Err("Unstack must be the last step, of one tensor or several".into()),
-                Step::Concatenate(_) | Step::Interleave(..) => slots = 1,
-                Step::Split(_, parts) => {
+                ConversionStep::Stack(_) if is_list && number == 0 => is_list = false,
+                ConversionStep::Stack(_) => return Err("Stack must be the first step, and its sources need a #".into()),
+                ConversionStep::Unstack(_) if !is_list && number + 1 == self.steps.len() => is_list = true,
+                ConversionStep::Unstack(_) => {
+                    return Err("Unstack must be the last step, of one tensor or several".into());
+                }
+                ConversionStep::Concatenate(_) | ConversionStep::Interleave(..) => slots = 1,
+                ConversionStep::Split(_, parts) => {
                     one("Split")?;
                     slots = self.slots_of(parts)?;
                 }
-                Step::Deinterleave(_, _, parts) => {
+                ConversionStep::Deinterleave(_, _, parts) => {
                     one("Deinterleave")?;
                     slots = self.slots_of(parts)?;
                 }
-                Step::Add(amount) if amount.unsigned_abs() > MAX_AMOUNT => {
+                ConversionStep::Add(amount) if amount.unsigned_abs() > MAX_AMOUNT => {
                     return Err(format!("Add adds numbers up to {MAX_AMOUNT}, not {amount}"));
                 }
-                Step::Add(_) if self.steps[..number].iter().any(|step| matches!(step, Step::Add(_))) => {
+                ConversionStep::Add(_)
+                    if self.steps[..number].iter().any(|step| matches!(step, ConversionStep::Add(_))) =>
+                {
                     return Err("Add must occur once, with the sum".into());
                 }
-                Step::Transpose(..) | Step::Add(_) => {}
+                ConversionStep::Transpose(..) | ConversionStep::Add(_) => {}
             }
         }
         if slots != self.targets.len() {
@@ -120,7 +124,7 @@ impl ConversionRule {
     }
 
     /// The steps of the rule.
-    pub fn steps(&self) -> &[Step] {
+    pub fn steps(&self) -> &[ConversionStep] {
         &self.steps
     }
 
@@ -131,18 +135,23 @@ impl ConversionRule {
 
     /// The number of tensors, or lists of tensors, after `steps` steps.
     pub(crate) fn slots(&self, steps: usize) -> usize {
-        let after = |slots: usize, step: &Step| match step {
-            Step::Concatenate(_) | Step::Interleave(..) => 1,
-            Step::Split(_, parts) | Step::Deinterleave(_, _, parts) if parts.is_empty() => self.targets.len(),
-            Step::Split(_, parts) | Step::Deinterleave(_, _, parts) => parts.len(),
-            Step::Stack(_) | Step::Unstack(_) | Step::Transpose(..) | Step::Add(_) => slots,
+        let after = |slots: usize, step: &ConversionStep| match step {
+            ConversionStep::Concatenate(_) | ConversionStep::Interleave(..) => 1,
+            ConversionStep::Split(_, parts) | ConversionStep::Deinterleave(_, _, parts) if parts.is_empty() => {
+                self.targets.len()
+            }
+            ConversionStep::Split(_, parts) | ConversionStep::Deinterleave(_, _, parts) => parts.len(),
+            ConversionStep::Stack(_)
+            | ConversionStep::Unstack(_)
+            | ConversionStep::Transpose(..)
+            | ConversionStep::Add(_) => slots,
         };
         self.steps[..steps].iter().fold(self.sources.len(), after)
     }
 
     /// Whether it adds a number to the elements.
     pub(super) fn adds(&self) -> bool {
-        self.steps.iter().any(|step| matches!(step, Step::Add(_)))
+        self.steps.iter().any(|step| matches!(step, ConversionStep::Add(_)))
     }
 
     /// Whether it only renames one weight.
@@ -157,7 +166,7 @@ impl ConversionRule {
     }
 
     /// Applies the steps to the shapes of the sources; an error if they do not fit. `block` elements along the last axis are stored together.
-    pub(super) fn apply(&self, mut slots: Vec<Slot>, block: u64) -> std::result::Result<Vec<Slot>, String> {
+    pub(super) fn apply(&self, mut slots: Vec<StepSlot>, block: u64) -> std::result::Result<Vec<StepSlot>, String> {
         for step in &self.steps {
             slots = step.apply(slots, self.targets.len(), block)?;
         }
@@ -165,11 +174,16 @@ impl ConversionRule {
     }
 }
 
-impl Step {
-    fn apply(&self, mut slots: Vec<Slot>, targets: usize, block: u64) -> std::result::Result<Vec<Slot>, String> {
+impl ConversionStep {
+    fn apply(
+        &self,
+        mut slots: Vec<StepSlot>,
+        targets: usize,
+        block: u64,
+    ) -> std::result::Result<Vec<StepSlot>, String> {
         match self {
             Self::Stack(axis) => {
-                for Slot { shape, count } in &mut slots {
+                for StepSlot { shape, count } in &mut slots {
                     if *axis > shape.len() || (block > 1 && *axis == shape.len()) {
                         return Err(format!("a tensor of {shape:?} cannot get a new axis {axis}"));
                     }
@@ -177,12 +191,12 @@ impl Step {
                 }
             }
             Self::Unstack(axis) => {
-                for Slot { shape, count } in &mut slots {
+                for StepSlot { shape, count } in &mut slots {
                     check_axis(shape, *axis)?;
                     check_whole(shape, *axis, 1, block)?;
                     let size = shape.remove(*axis);
-                    if size > MAX_APART {
-                        return Err(format!("a tensor can be split into {MAX_APART} at most, not into {size}"));
+                    if size > MAX_GAP {
+                        return Err(format!("a tensor can be split into {MAX_GAP} at most, not into {size}"));
                     }
                     *count = Some(size as u32);
                 }
@@ -197,7 +211,7 @@ impl Step {
                 return parted(slots, *axis, parts, targets, block, groups);
             }
             Self::Transpose(first, second) => {
-                for Slot { shape, .. } in &mut slots {
+                for StepSlot { shape, .. } in &mut slots {
                     check_axis(shape, *first)?;
                     check_axis(shape, *second)?;
                     if block > 1 && (*first).max(*second) + 1 == shape.len() && first != second {
@@ -255,7 +269,7 @@ impl Turns {
     }
 }
 
-fn joined(slots: Vec<Slot>, axis: usize, block: u64, turns: Turns) -> std::result::Result<Vec<Slot>, String> {
+fn joined(slots: Vec<StepSlot>, axis: usize, block: u64, turns: Turns) -> std::result::Result<Vec<StepSlot>, String> {
     let mut slots = slots.into_iter();
     let Some(mut whole) = slots.next() else { return Ok(Vec::new()) };
     check_axis(&whole.shape, axis)?;
@@ -270,7 +284,7 @@ fn joined(slots: Vec<Slot>, axis: usize, block: u64, turns: Turns) -> std::resul
         Turns::Groups(groups) => Err(format!("axis {axis} of {shape:?} cannot be split into {groups} equal groups")),
     };
     check_groups(&first)?;
-    for Slot { shape, count } in slots {
+    for StepSlot { shape, count } in slots {
         let mut like = shape.clone();
         if let (Some(dim), true) = (like.get_mut(axis), shape.len() == first.len()) {
             *dim = first[axis];
@@ -285,14 +299,14 @@ fn joined(slots: Vec<Slot>, axis: usize, block: u64, turns: Turns) -> std::resul
 }
 
 fn parted(
-    slots: Vec<Slot>,
+    slots: Vec<StepSlot>,
     axis: usize,
     parts: &[u64],
     targets: usize,
     block: u64,
     groups: u64,
-) -> std::result::Result<Vec<Slot>, String> {
-    let Some(Slot { shape, count }) = slots.into_iter().next() else { return Ok(Vec::new()) };
+) -> std::result::Result<Vec<StepSlot>, String> {
+    let Some(StepSlot { shape, count }) = slots.into_iter().next() else { return Ok(Vec::new()) };
     check_axis(&shape, axis)?;
     let of_group = shape[axis].is_multiple_of(groups).then(|| shape[axis] / groups);
     let Some(sizes) = of_group.and_then(|size| sizes_of_parts(size, parts, targets)) else {
@@ -310,7 +324,7 @@ fn parted(
         check_whole(&shape, axis, size, block)?;
         let mut shape = shape.clone();
         shape[axis] = size * groups;
-        Ok(Slot { shape, count })
+        Ok(StepSlot { shape, count })
     };
     sizes.into_iter().map(part).collect()
 }
@@ -319,24 +333,25 @@ fn parted(
 mod tests {
     use super::*;
 
-    fn rule(sources: &[&str], targets: &[&str], steps: &[Step]) -> Result<ConversionRule> {
+    fn rule(sources: &[&str], targets: &[&str], steps: &[ConversionStep]) -> Result<ConversionRule> {
         let parsed = |texts: &[&str]| texts.iter().map(|text| Template::parse(text)).collect::<Result<Vec<_>>>();
         ConversionRule::new(parsed(sources)?, parsed(targets)?, steps.to_vec())
     }
 
-    fn slot(shape: &[u64], count: Option<u32>) -> Slot {
-        Slot { shape: shape.to_vec(), count }
+    fn slot(shape: &[u64], count: Option<u32>) -> StepSlot {
+        StepSlot { shape: shape.to_vec(), count }
     }
 
     #[test]
     fn experts_become_one_tensor_and_come_apart_again() {
         let (apart, packed) = (["*.e.#.w1", "*.e.#.w3"], ["*.e.gate_up"]);
-        let packs = rule(&apart, &packed, &[Step::Stack(0), Step::Concatenate(1)]).expect("a rule");
+        let packs = rule(&apart, &packed, &[ConversionStep::Stack(0), ConversionStep::Concatenate(1)]).expect("a rule");
         let expert = slot(&[6, 4], Some(8));
         assert_eq!(packs.apply(vec![expert.clone(), expert.clone()], 1), Ok(vec![slot(&[8, 12, 4], None)]));
-        let takes_apart = rule(&packed, &apart, &[Step::Split(1, vec![]), Step::Unstack(0)]).expect("a rule");
-        assert_eq!(takes_apart.apply(vec![slot(&[8, 12, 4], None)], 1), Ok(vec![expert.clone(), expert]));
-        let refused = |slot: Slot| takes_apart.apply(vec![slot], 1).expect_err("refused");
+        let splits =
+            rule(&packed, &apart, &[ConversionStep::Split(1, vec![]), ConversionStep::Unstack(0)]).expect("a rule");
+        assert_eq!(splits.apply(vec![slot(&[8, 12, 4], None)], 1), Ok(vec![expert.clone(), expert]));
+        let refused = |slot: StepSlot| splits.apply(vec![slot], 1).expect_err("refused");
         assert!(refused(slot(&[8, 13, 4], None)).contains("cannot be split into 2 equal parts"));
         assert!(refused(slot(&[1 << 40, 2, 0], None)).contains("65536 at most"));
         assert!(refused(slot(&[8], None)).contains("no axis 1"));
@@ -344,45 +359,51 @@ mod tests {
 
     #[test]
     fn queries_keys_and_values_are_as_long_as_their_proportions_say() {
-        let fused = rule(&["qkv"], &["q", "k", "v"], &[Step::Split(0, vec![4, 2, 2])]).expect("a rule");
+        let fused = rule(&["qkv"], &["q", "k", "v"], &[ConversionStep::Split(0, vec![4, 2, 2])]).expect("a rule");
         let shapes = fused.apply(vec![slot(&[32, 5], None)], 1).expect("parts");
         assert_eq!(shapes, [slot(&[16, 5], None), slot(&[8, 5], None), slot(&[8, 5], None)]);
-        let groups =
-            rule(&["qkv"], &["q", "k", "v"], &[Step::Deinterleave(0, Some(2), vec![2, 1, 1])]).expect("a rule");
+        let groups = rule(&["qkv"], &["q", "k", "v"], &[ConversionStep::Deinterleave(0, Some(2), vec![2, 1, 1])])
+            .expect("a rule");
         assert_eq!(groups.apply(vec![slot(&[32, 5], None)], 1).expect("parts"), shapes);
         assert!(groups.apply(vec![slot(&[33, 5], None)], 1).expect_err("odd").contains("in each of 2 groups"));
-        let back = rule(&["q", "k", "v"], &["qkv"], &[Step::Interleave(0, Some(2))]).expect("a rule");
+        let back = rule(&["q", "k", "v"], &["qkv"], &[ConversionStep::Interleave(0, Some(2))]).expect("a rule");
         assert_eq!(back.apply(shapes, 1), Ok(vec![slot(&[32, 5], None)]));
         assert_eq!(sizes_of_parts(u64::MAX, &[u64::MAX, 1], 2), None, "no overflow");
     }
 
     #[test]
     fn blocks_are_not_taken_apart() {
-        let wide = rule(&["a"], &["b", "c"], &[Step::Split(1, vec![])]).expect("a rule");
+        let wide = rule(&["a"], &["b", "c"], &[ConversionStep::Split(1, vec![])]).expect("a rule");
         assert!(wide.apply(vec![slot(&[4, 32], None)], 32).expect_err("refused").contains("stored together"));
         assert!(wide.apply(vec![slot(&[4, 64], None)], 32).is_ok());
-        let turned = rule(&["a"], &["b"], &[Step::Transpose(0, 1)]).expect("a rule");
+        let turned = rule(&["a"], &["b"], &[ConversionStep::Transpose(0, 1)]).expect("a rule");
         assert!(turned.apply(vec![slot(&[4, 64], None)], 32).expect_err("refused").contains("must stay the last"));
     }
 
     #[test]
     fn a_rule_whose_steps_do_not_lead_to_its_targets_is_refused() {
-        let wrong = |sources: &[&str], targets: &[&str], steps: &[Step]| {
+        let wrong = |sources: &[&str], targets: &[&str], steps: &[ConversionStep]| {
             rule(sources, targets, steps).expect_err("refused").to_string()
         };
         assert!(wrong(&["a", "b"], &["c"], &[]).contains("'a, b -> c': its steps lead to 2 tensors, but it has 1"));
         assert!(wrong(&["*.a"], &["a"], &[]).contains("different numbers of *"));
         assert!(wrong(&["a.#"], &["a"], &[]).contains("the targets have no #"));
         assert!(wrong(&["a"], &["a.#"], &[]).contains("the targets have a #"));
-        assert!(wrong(&["a"], &["b"], &[Step::Stack(0)]).contains("Stack must be the first step"));
+        assert!(wrong(&["a"], &["b"], &[ConversionStep::Stack(0)]).contains("Stack must be the first step"));
         assert!(
-            wrong(&["a"], &["b.#"], &[Step::Unstack(0), Step::Transpose(0, 1)]).contains("Unstack must be the last")
+            wrong(&["a"], &["b.#"], &[ConversionStep::Unstack(0), ConversionStep::Transpose(0, 1)])
+                .contains("Unstack must be the last")
         );
-        assert!(wrong(&["a"], &["b", "c"], &[Step::Split(0, vec![1])]).contains("lead to 1 tensors, but it has 2"));
-        assert!(wrong(&["a"], &["b", "c"], &[Step::Split(0, vec![1, 0])]).contains("must not contain 0"));
-        assert!(wrong(&["a", "b"], &["c", "d"], &[Step::Split(0, vec![])]).contains("takes one tensor"));
-        assert!(wrong(&["a"], &["b"], &[Step::Add(1), Step::Add(1)]).contains("Add must occur once"));
-        assert!(wrong(&["a"], &["b"], &[Step::Add(i32::MIN)]).contains("numbers up to 16777216"));
+        assert!(
+            wrong(&["a"], &["b", "c"], &[ConversionStep::Split(0, vec![1])])
+                .contains("lead to 1 tensors, but it has 2")
+        );
+        assert!(wrong(&["a"], &["b", "c"], &[ConversionStep::Split(0, vec![1, 0])]).contains("must not contain 0"));
+        assert!(wrong(&["a", "b"], &["c", "d"], &[ConversionStep::Split(0, vec![])]).contains("takes one tensor"));
+        assert!(
+            wrong(&["a"], &["b"], &[ConversionStep::Add(1), ConversionStep::Add(1)]).contains("Add must occur once")
+        );
+        assert!(wrong(&["a"], &["b"], &[ConversionStep::Add(i32::MIN)]).contains("numbers up to 16777216"));
         assert!(wrong(&["a.#", "b"], &["c"], &[]).contains("either all sources"));
         assert!(wrong(&[], &[], &[]).contains("no source"));
     }

@@ -10,13 +10,13 @@ use crate::dtype::DType;
 use crate::error::Result;
 use crate::format::delta::{TensorsDigest, hash_of_name, width};
 use crate::rules;
-use crate::source::Part;
+use crate::source::ReadRange;
 use crate::tensor::{Element, Span, TensorInfo, View};
 use crate::workers::{Interrupt, in_order};
 
 use super::super::Catalog;
-use super::identity::{Identity, hash_of_block};
-use super::{Composed, Delta, Dialect, Sources};
+use super::identity::{CheckpointIdentity, hash_of_block};
+use super::{ComposedTensor, DeltaDialect, OpenedDelta, Sources};
 
 /// A base up to this size is compared whole when it is opened with its deltas; of a larger one, the samples in the first delta are compared.
 const MAX_COMPARED: u64 = 16 << 20;
@@ -25,8 +25,8 @@ const PIECES_AT_A_TIME: usize = 32;
 
 /// Fails if the names, dtypes or shapes of the tensors differ from those that a delta was made from.
 pub(super) fn check_tensors(
-    delta: &Delta,
-    tensors: &HashMap<&str, Composed<'_>>,
+    delta: &OpenedDelta,
+    tensors: &HashMap<&str, ComposedTensor<'_>>,
     digest: TensorsDigest,
     interrupt: Interrupt<'_>,
 ) -> Result<()> {
@@ -38,7 +38,7 @@ pub(super) fn check_tensors(
     for (name, (dtype, shape, _)) in &header.changed {
         match tensors.get(&**name) {
             None => return Err(delta.fault(rules::DELTA_TENSOR, "it changed, but is missing").tensor(name).format()),
-            Some(Composed { info, .. }) if !is_of(info.element, dtype) || info.shape != shape => {
+            Some(ComposedTensor { info, .. }) if !is_of(info.element, dtype) || info.shape != shape => {
                 return Err(delta.misfit(name, &info.element.to_string(), info.shape).format());
             }
             Some(_) => {}
@@ -72,10 +72,10 @@ fn is_of(element: Element<'_>, dtype: &str) -> bool {
 pub(super) fn check_bytes(
     catalog: &Catalog,
     sources: &Sources,
-    deltas: &[Delta],
+    deltas: &[OpenedDelta],
     interrupt: Interrupt<'_>,
 ) -> Result<()> {
-    let Some(first) = deltas.first().filter(|delta| delta.dialect() == Dialect::MaxWeights) else { return Ok(()) };
+    let Some(first) = deltas.first().filter(|delta| delta.dialect() == DeltaDialect::MaxWeights) else { return Ok(()) };
     let plain = |info: &TensorInfo<'_>| plain(catalog, info);
     let table = catalog.table();
     let bytes = table.iter().fold(0, |sum: u64, info| sum.saturating_add(info.span.len()));
@@ -85,7 +85,7 @@ pub(super) fn check_bytes(
         tensors.sort_unstable_by_key(|(info, _)| info.name);
         let whole = |info: &TensorInfo<'_>| (info.file as usize, info.span, 0..info.span.len());
         let all = read(catalog, sources, tensors.iter().map(|(info, _)| whole(info)), interrupt)?;
-        let mut identity = Identity::default();
+        let mut identity = CheckpointIdentity::default();
         for ((info, dtype), bytes) in tensors.iter().zip(&all) {
             identity.add(info.name, *dtype, info.shape, bytes.chunks(BLOCK * width(*dtype)).map(hash_of_block));
         }
@@ -171,8 +171,8 @@ fn read(
         let Some(source) = sources.get(file).and_then(Option::as_ref) else { continue };
         spans.sort_unstable_by_key(|(_, start)| *start);
         let mut taken: Vec<Vec<u8>> = spans.iter().map(|(number, _)| std::mem::take(&mut all[*number])).collect();
-        let mut parts: Vec<Part<'_>> =
-            taken.iter_mut().zip(&spans).map(|(bytes, (_, offset))| Part { offset: *offset, bytes }).collect();
+        let mut parts: Vec<ReadRange<'_>> =
+            taken.iter_mut().zip(&spans).map(|(bytes, (_, offset))| ReadRange { offset: *offset, bytes }).collect();
         source.read(&mut parts, interrupt)?;
         for (bytes, (number, _)) in taken.into_iter().zip(&spans) {
             all[*number] = bytes;

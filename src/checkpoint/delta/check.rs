@@ -17,7 +17,7 @@ use super::super::packed::Unpacker;
 use super::identity::hash_of_block;
 use super::open::header_of;
 use super::overlay::Overlay;
-use super::{Content, Delta};
+use super::{Content, OpenedDelta};
 
 /// The number of changed elements of a tensor, and of all its elements. With [`Dialect::Xor`](super::Dialect::Xor) and
 /// [`Dialect::Overwrite`](super::Dialect::Overwrite) both count bytes.
@@ -31,7 +31,7 @@ pub struct ChangedElements {
     pub elements: Option<u64>,
 }
 
-impl Delta {
+impl OpenedDelta {
     /// Opens a file as a delta; `None` for another kind of file.
     ///
     /// # Errors
@@ -124,7 +124,7 @@ impl Delta {
             return refused("the header of the delta does not list it".to_owned());
         };
         let Some(dtype) = DType::from_safetensors_name(dtype) else {
-            return refused(format!("its elements would be '{}', which is not a dtype", text::shown(dtype)));
+            return refused(format!("its elements would be '{}', which is not a dtype", text::escape(dtype)));
         };
         let Some(len) = checked_bytes(shape, dtype) else {
             return refused(format!("no tensor of {dtype} has the shape {}", text::shape(shape)));
@@ -136,7 +136,7 @@ impl Delta {
 impl Overlay {
     /// Fails if a record does not fit its block.
     fn check(&self, interrupt: Interrupt<'_>) -> Result<()> {
-        let (mut block, mut room) = (Vec::new(), Vec::new());
+        let (mut block, mut buffer) = (Vec::new(), Vec::new());
         for layer in &self.layers {
             // Only existing blocks: a header may declare very many.
             for number in self.blocks(layer, interrupt)?.iter().map(|block| block.number) {
@@ -144,7 +144,7 @@ impl Overlay {
                 let start = number * self.block_bytes();
                 block.resize((self.len - start).min(self.block_bytes()) as usize, 0);
                 let has_values = self.read_values(start, &mut block, interrupt)?;
-                let records = self.records(&(number..number + 1), &mut room, interrupt)?;
+                let records = self.records(&(number..number + 1), &mut buffer, interrupt)?;
                 if has_values {
                     self.compose(number, &records, &mut block)?;
                     continue;

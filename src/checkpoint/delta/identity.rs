@@ -12,9 +12,9 @@ pub(crate) fn hash_of_block(bytes: &[u8]) -> u64 {
 
 /// The identity of a checkpoint, from its tensors in the order of their names: 128-bit XXH3.
 #[derive(Default)]
-pub(crate) struct Identity(XxHash3_128);
+pub(crate) struct CheckpointIdentity(XxHash3_128);
 
-impl Identity {
+impl CheckpointIdentity {
     /// Adds a tensor with the hashes of its blocks.
     pub(crate) fn add(&mut self, name: &str, dtype: DType, shape: &[u64], blocks: impl IntoIterator<Item = u64>) {
         write_tensor(&mut self.0, name, dtype.safetensors_name(), shape);

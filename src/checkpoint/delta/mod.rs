@@ -19,30 +19,30 @@ use std::sync::Arc;
 
 use once_cell::race::OnceBox;
 
-pub(crate) use identity::{Identity, hash_of_block};
+pub(crate) use identity::{CheckpointIdentity, hash_of_block};
 
 use super::{Catalog, FileFacts, More};
 use crate::budget;
 use crate::dtype::DType;
 use crate::error::{Diagnostic, Error, Result};
-pub use crate::format::delta::dialects::Dialect;
-use crate::format::delta::{self, COLUMNS, Header, TensorsDigest};
-use crate::format::{self, Kind};
+pub use crate::format::delta::dialects::DeltaDialect;
+use crate::format::delta::{self, COLUMNS, DeltaHeader, TensorsDigest};
+use crate::format::{self, FormatKind};
 use crate::names::NameIndex;
 use crate::rules::{self, Rule};
-use crate::source::{Part, Source};
+use crate::source::{ReadRange, Source};
 use crate::tensor::{Element, Span, TensorInfo, TensorTable};
 use crate::text;
 use crate::workers::Interrupt;
 pub use check::ChangedElements;
 pub(super) use dialect::is_delta;
 pub(super) use open::base_and_deltas;
-use overlay::Layer;
+use overlay::DeltaLayer;
 pub(crate) use overlay::Overlay;
 use patch::Patch;
 pub(crate) use patch::Patches;
 pub(crate) use source::FAR_AT_A_TIME;
-use source::{Base, ChangedTensor, ChangedTensors, Changes};
+use source::{BaseBytes, ChangedTensor, ChangedTensors, OverlayChanges};
 
 /// The alignment of tensors in the combined source.
 const ALIGN: u64 = 64;
@@ -52,10 +52,10 @@ type Sources = Vec<Option<Arc<dyn Source>>>;
 
 /// A delta: its file and header.
 #[derive(Debug)]
-pub struct Delta {
+pub struct OpenedDelta {
     /// The file; of several, the one that names them.
     source: Arc<dyn Source>,
-    header: Header,
+    header: DeltaHeader,
     content: Content,
 }
 
@@ -65,7 +65,7 @@ enum Content {
     /// Rows and records of changed tensors, and whole tensors.
     Blocks { table: TensorTable, names: NameIndex },
     /// Patches of another library, by tensor name.
-    Patches { dialect: Dialect, patches: BTreeMap<String, Arc<Patch>> },
+    Patches { dialect: DeltaDialect, patches: BTreeMap<String, Arc<Patch>> },
 }
 
 /// Whether a file with these metadata and tensors is a delta of this library, even a damaged one.
@@ -86,9 +86,9 @@ pub(super) fn not_one(path: &Path) -> Error {
     Diagnostic::new(rules::DELTA_HEADER, cause).path(path).format()
 }
 
-impl Delta {
+impl OpenedDelta {
     /// Creates a delta from a file with this header; `None` for another kind of file.
-    pub(super) fn of_file(source: Arc<dyn Source>, mut header: format::Header) -> Result<Option<Self>> {
+    pub(super) fn of_file(source: Arc<dyn Source>, mut header: format::FileHeader) -> Result<Option<Self>> {
         let metadata = header.metadata.take().unwrap_or_default();
         if is_own(&metadata, &header.tensors) {
             return Self::new(source, &metadata, header.tensors).map(Some);
@@ -98,18 +98,18 @@ impl Delta {
 
     /// Creates a delta from a file with these metadata and tensors.
     fn new(source: Arc<dyn Source>, metadata: &[(String, String)], table: TensorTable) -> Result<Self> {
-        let said = Header::read(metadata, &table).map_err(|error| error.at_path(source.path()))?;
+        let declared = DeltaHeader::read(metadata, &table).map_err(|error| error.at_path(source.path()))?;
         NameIndex::probe(&table)?;
         let names = NameIndex::new(&table).map_err(|pairs| {
             let name = pairs.first().map_or("", |(tensor, _)| table.name(*tensor));
             let cause = "the delta has two tensors of this name";
             Diagnostic::new(rules::DELTA_HEADER, cause).tensor(name).path(source.path()).format()
         })?;
-        Ok(Self { source, header: said, content: Content::Blocks { table, names } })
+        Ok(Self { source, header: declared, content: Content::Blocks { table, names } })
     }
 
     /// Its header.
-    pub fn header(&self) -> &Header {
+    pub fn header(&self) -> &DeltaHeader {
         &self.header
     }
 
@@ -124,9 +124,9 @@ impl Delta {
     }
 
     /// Its form.
-    pub fn dialect(&self) -> Dialect {
+    pub fn dialect(&self) -> DeltaDialect {
         match &self.content {
-            Content::Blocks { .. } => Dialect::MaxWeights,
+            Content::Blocks { .. } => DeltaDialect::MaxWeights,
             Content::Patches { dialect, .. } => *dialect,
         }
     }
@@ -176,7 +176,7 @@ impl Delta {
             return Ok(Vec::new());
         };
         let mut bytes = budget::zeroed(budget::saturating_usize(span.len()))?;
-        self.source.read(&mut [Part { offset: span.start(), bytes: &mut bytes }], interrupt)?;
+        self.source.read(&mut [ReadRange { offset: span.start(), bytes: &mut bytes }], interrupt)?;
         if delta::digest_of(&bytes) != self.header.unchanged {
             let cause = "the digest of the names of its unchanged tensors differs from its header";
             return Err(self.fault(rules::DELTA_HEADER, cause).offset(span.start()).format());
@@ -198,7 +198,7 @@ impl Delta {
     /// The fault if the dtype or shape of an existing tensor differs from the delta's.
     fn misfit(&self, tensor: &str, element: &str, shape: &[u64]) -> Diagnostic {
         let (shape, changed) = (text::shape(shape), self.header.changed.get(tensor));
-        let changed = changed.map(|(dtype, shape, _)| format!("{} in {}", text::shown(dtype), text::shape(shape)));
+        let changed = changed.map(|(dtype, shape, _)| format!("{} in {}", text::escape(dtype), text::shape(shape)));
         let cause = format!(
             "it has {element} elements in the shape {shape}, but {} changed",
             changed.as_deref().unwrap_or("all of it")
@@ -214,20 +214,20 @@ impl Delta {
     }
 
     /// Its changes to a tensor.
-    fn layer(&self, tensor: &str) -> Result<Layer> {
+    fn layer(&self, tensor: &str) -> Result<DeltaLayer> {
         let is_records = |info: &TensorInfo<'_>| info.element == Element::Plain(DType::UInt8);
         let changes = self.span(&delta::changes_of(tensor), is_records);
         let digest = self.header.changed.get(tensor).map(|(.., digest)| digest.clone());
         let (Some(changes), Some(rows), Some(digest)) = (changes, self.rows(tensor), digest) else {
             let cause = format!(
                 "it changed, but the delta lacks '{}' of bytes, or '{}' of {COLUMNS} columns of U64",
-                text::shown(&delta::changes_of(tensor)),
-                text::shown(&delta::blocks_of(tensor))
+                text::escape(&delta::changes_of(tensor)),
+                text::escape(&delta::blocks_of(tensor))
             );
             return Err(self.fault(rules::DELTA_TENSOR, cause).tensor(tensor).format());
         };
         let (delta, blocks) = (self.source.clone(), OnceBox::new());
-        Ok(Layer { delta, changes, rows, digest, is_values: false, blocks })
+        Ok(DeltaLayer { delta, changes, rows, digest, is_values: false, blocks })
     }
 
     /// The place of a tensor's rows.
@@ -239,22 +239,22 @@ impl Delta {
     }
 
     /// The rows that describe the elements of a whole tensor.
-    fn values_layer(&self, tensor: &str) -> Result<Layer> {
+    fn values_layer(&self, tensor: &str) -> Result<DeltaLayer> {
         let (Some(rows), Some(digest)) = (self.rows(tensor), self.header.whole.get(tensor)) else {
             let cause = format!(
                 "the delta has all of its elements, but lacks '{}' of {COLUMNS} columns of U64",
-                text::shown(&delta::blocks_of(tensor))
+                text::escape(&delta::blocks_of(tensor))
             );
             return Err(self.fault(rules::DELTA_TENSOR, cause).tensor(tensor).format());
         };
         let changes = Span::within(rows.start(), rows.start(), 0)?;
         let (delta, digest, blocks) = (self.source.clone(), digest.clone(), OnceBox::new());
-        Ok(Layer { delta, changes, rows, digest, is_values: true, blocks })
+        Ok(DeltaLayer { delta, changes, rows, digest, is_values: true, blocks })
     }
 }
 
 /// Fails if a delta does not build on the one before it.
-pub(crate) fn check_chain(deltas: &[Delta]) -> Result<()> {
+pub(crate) fn check_chain(deltas: &[OpenedDelta]) -> Result<()> {
     for pair in deltas.windows(2) {
         let [before, after] = pair else { continue };
         if let Some(cause) = dialect::mixed(before, after) {
@@ -285,25 +285,26 @@ pub(crate) fn check_chain(deltas: &[Delta]) -> Result<()> {
 ///
 /// # Errors
 /// They do not form a single chain.
-pub(super) fn in_order(mut deltas: Vec<Delta>) -> Result<Vec<Delta>> {
+pub(super) fn in_order(mut deltas: Vec<OpenedDelta>) -> Result<Vec<OpenedDelta>> {
     if deltas.iter().any(|delta| delta.header.base.is_empty()) {
         deltas.sort_by_cached_key(|delta| dialect::number(&delta.header.target));
         check_chain(&deltas)?;
         return Ok(deltas);
     }
     // After an interrupted fold, the deltas that it replaces may still exist.
-    let folds: Vec<Header> =
+    let folds: Vec<DeltaHeader> =
         deltas.iter().filter(|delta| !delta.header.folded.is_empty()).map(|delta| delta.header.clone()).collect();
     deltas.retain(|delta| folds.iter().all(|fold| fold == &delta.header || !fold.replaces(&delta.header)));
     // A delta without changes leads to the version that it changes, and may be anywhere.
     if deltas.iter().any(|delta| delta.header.base != delta.header.target) {
         deltas.retain(|delta| delta.header.base != delta.header.target);
     }
-    let mut chain: Vec<Delta> = Vec::with_capacity(deltas.len());
+    let mut chain: Vec<OpenedDelta> = Vec::with_capacity(deltas.len());
     while !deltas.is_empty() {
         let next = match chain.last() {
             None => {
-                let is_first = |delta: &Delta| deltas.iter().all(|other| other.header.target != delta.header.base);
+                let is_first =
+                    |delta: &OpenedDelta| deltas.iter().all(|other| other.header.target != delta.header.base);
                 let first = deltas.iter().position(is_first);
                 if let (None, [one, _, ..]) = (first, &*deltas) {
                     let cause =
@@ -322,7 +323,12 @@ pub(super) fn in_order(mut deltas: Vec<Delta>) -> Result<Vec<Delta>> {
 }
 
 /// The changes of deltas, in order, to a tensor of this dtype and shape.
-pub(crate) fn overlay(deltas: &[Delta], name: &str, (dtype, shape): (DType, &[u64]), len: u64) -> Result<Overlay> {
+pub(crate) fn overlay(
+    deltas: &[OpenedDelta],
+    name: &str,
+    (dtype, shape): (DType, &[u64]),
+    len: u64,
+) -> Result<Overlay> {
     let (mut layers, mut values) = (Vec::new(), None);
     // Layers before a delta that has the whole tensor are irrelevant.
     let from = deltas.iter().rposition(|delta| delta.whole_of(name).is_some()).unwrap_or_default();
@@ -345,7 +351,7 @@ pub(crate) fn overlay(deltas: &[Delta], name: &str, (dtype, shape): (DType, &[u6
 }
 
 /// The patches of other libraries, in order, to a whole tensor; `None` if there are none.
-pub(crate) fn patches(deltas: &[Delta], name: &str, (dtype, shape): (DType, &[u64])) -> Result<Option<Patches>> {
+pub(crate) fn patches(deltas: &[OpenedDelta], name: &str, (dtype, shape): (DType, &[u64])) -> Result<Option<Patches>> {
     let mut layers = Vec::new();
     for patch in deltas.iter().filter_map(|delta| delta.patch(name)) {
         patch.check_fits(dtype, shape)?;
@@ -355,15 +361,15 @@ pub(crate) fn patches(deltas: &[Delta], name: &str, (dtype, shape): (DType, &[u6
 }
 
 /// A tensor of the combined checkpoint.
-struct Composed<'a> {
+struct ComposedTensor<'a> {
     info: TensorInfo<'a>,
     /// The number of its file among all files.
     file: usize,
-    layers: Vec<Layer>,
+    layers: Vec<DeltaLayer>,
     patches: Vec<Arc<Patch>>,
 }
 
-impl<'a> Composed<'a> {
+impl<'a> ComposedTensor<'a> {
     fn new(info: TensorInfo<'a>, file: usize) -> Self {
         Self { info, file, layers: Vec::new(), patches: Vec::new() }
     }
@@ -373,17 +379,17 @@ impl<'a> Composed<'a> {
 pub(super) fn compose(
     catalog: &Catalog,
     mut sources: Sources,
-    deltas: &[Delta],
+    deltas: &[OpenedDelta],
     interrupt: Interrupt<'_>,
 ) -> Result<(Vec<FileFacts>, TensorTable, Sources)> {
     check_chain(deltas)?;
     let before = sources.len();
-    let mut tensors: HashMap<&str, Composed<'_>> = HashMap::with_capacity(catalog.table().len());
+    let mut tensors: HashMap<&str, ComposedTensor<'_>> = HashMap::with_capacity(catalog.table().len());
     let mut digest = TensorsDigest::default();
-    let is_own = deltas.first().is_some_and(|delta| delta.dialect() == Dialect::MaxWeights);
+    let is_own = deltas.first().is_some_and(|delta| delta.dialect() == DeltaDialect::MaxWeights);
     for info in catalog.table().iter() {
         let file = info.file as usize;
-        tensors.insert(info.name, Composed::new(info, file));
+        tensors.insert(info.name, ComposedTensor::new(info, file));
         if is_own {
             digest.add(info.name, &delta::dtype_name(info.element), info.shape);
         }
@@ -396,14 +402,14 @@ pub(super) fn compose(
             base::check_bytes(catalog, &sources, deltas, interrupt)?;
         }
         for name in &delta.header.removed {
-            let Some(Composed { info, .. }) = tensors.remove(&**name) else {
+            let Some(ComposedTensor { info, .. }) = tensors.remove(&**name) else {
                 let cause = "it is removed, but is missing";
                 return Err(delta.fault(rules::DELTA_TENSOR, cause).tensor(name).format());
             };
             digest.remove(info.name, &delta::dtype_name(info.element), info.shape);
         }
         for (name, (dtype, shape, _)) in &delta.header.changed {
-            let Some(Composed { info, layers, .. }) = tensors.get_mut(&**name) else {
+            let Some(ComposedTensor { info, layers, .. }) = tensors.get_mut(&**name) else {
                 let cause = "it changed, but is missing";
                 return Err(delta.fault(rules::DELTA_TENSOR, cause).tensor(name).format());
             };
@@ -416,8 +422,8 @@ pub(super) fn compose(
         for info in delta.whole() {
             let layers = vec![delta.values_layer(info.name)?];
             digest.add(info.name, &delta::dtype_name(info.element), info.shape);
-            let new = Composed { layers, ..Composed::new(info, before + position) };
-            if let Some(Composed { info, .. }) = tensors.insert(info.name, new) {
+            let new = ComposedTensor { layers, ..ComposedTensor::new(info, before + position) };
+            if let Some(ComposedTensor { info, .. }) = tensors.insert(info.name, new) {
                 digest.remove(info.name, &delta::dtype_name(info.element), info.shape);
             }
         }
@@ -439,11 +445,11 @@ pub(super) fn compose(
     sources.extend(deltas.iter().map(|delta| Some(delta.source.clone())));
     let Some(last) = deltas.last() else { return Err(Error::Argument("no deltas were given".to_owned())) };
     let (table, changed) = changed(all, catalog, &sources, before, last)?;
-    let whole = |tensor: &ChangedTensor| matches!(tensor.changes, Changes::Whole(_)).then_some(tensor.start);
+    let whole = |tensor: &ChangedTensor| matches!(tensor.changes, OverlayChanges::Whole(_)).then_some(tensor.start);
     let wholes: Vec<u64> = changed.tensors().iter().filter_map(whole).collect();
     sources.push(Some(Arc::new(changed)));
-    let facts = |delta: &Delta, more| {
-        let (path, kind) = (delta.source.path().to_path_buf(), Some(Kind::Safetensors));
+    let facts = |delta: &OpenedDelta, more| {
+        let (path, kind) = (delta.source.path().to_path_buf(), Some(FormatKind::Safetensors));
         FileFacts { path, kind, metadata: None, more }
     };
     let added = deltas.iter().map(|delta| facts(delta, More::Delta));
@@ -452,16 +458,16 @@ pub(super) fn compose(
 
 /// The table of these tensors, and those that deltas change. The base has `before` files; changed tensors are in one more.
 fn changed(
-    mut all: Vec<Composed<'_>>,
+    mut all: Vec<ComposedTensor<'_>>,
     catalog: &Catalog,
     sources: &Sources,
     before: usize,
-    last: &Delta,
+    last: &OpenedDelta,
 ) -> Result<(TensorTable, ChangedTensors)> {
     all.sort_unstable_by_key(|tensor| (tensor.file, tensor.info.span.start(), tensor.info.name));
     let mut table = TensorTable::with_capacity(all.len(), all.iter().map(|tensor| tensor.info.name.len()).sum())?;
     let (mut infos, mut changed, mut end) = (Vec::new(), Vec::new(), 0_u64);
-    for Composed { info, file, layers, patches } in all {
+    for ComposedTensor { info, file, layers, patches } in all {
         let is_same = layers.is_empty() && patches.is_empty();
         let (Element::Plain(dtype), Some(source), false) = (info.element, &sources[file], is_same) else {
             table.push(&TensorInfo { file: file as u32, ..info })?;
@@ -474,15 +480,15 @@ fn changed(
         }
         let (len, start) = (info.span.len(), end.next_multiple_of(ALIGN));
         let base = match catalog.files().get(file).map(|file| &file.more) {
-            Some(More::Distributed(folder)) => Base::Pieces(folder.clone(), info.span.start()),
-            _ => Base::Run(source.clone(), info.span),
+            Some(More::Distributed(folder)) => BaseBytes::Pieces(folder.clone(), info.span.start()),
+            _ => BaseBytes::Run(source.clone(), info.span),
         };
         end = start + len;
         let changes = if patches.is_empty() {
             let (name, width) = (info.name.to_owned(), delta::width(dtype));
-            Changes::Blocks(Overlay { name, len, width, layers, values: None })
+            OverlayChanges::Blocks(Overlay { name, len, width, layers, values: None })
         } else {
-            Changes::Whole(Patches { layers: patches })
+            OverlayChanges::Whole(Patches { layers: patches })
         };
         infos.push(info);
         changed.push(ChangedTensor { base, len, changes, start });

@@ -5,29 +5,29 @@ use std::sync::Arc;
 
 use crate::budget;
 use crate::error::{Diagnostic, Diagnostics, Error, Result};
-use crate::format::delta::dialects::{Dialect, MANIFEST, Sparse};
-use crate::format::{Header, drive, index};
+use crate::format::delta::dialects::{DeltaDialect, MANIFEST, Sparse};
+use crate::format::{FileHeader, drive, index};
 use crate::rules;
-use crate::source::store::{self, Store};
-use crate::source::{Part, Source};
+use crate::source::store::{self, ObjectStore};
+use crate::source::{ReadRange, Source};
 use crate::text;
 
 use super::super::OpenOptions;
-use super::super::files::{Files, read_header};
+use super::super::files::{FileOpener, read_header};
 use super::super::locate::{INDEX_SUFFIX, ShardName, is_file_url, name_of};
-use super::dialect::{self, Said};
-use super::{Delta, in_order, not_one};
+use super::dialect::{self, DeclaredDialect};
+use super::{OpenedDelta, in_order, not_one};
 
 /// The index of a published delta.
 const INDEX: &str = "model.safetensors.index.json";
 
 /// Splits a list of paths into the base and the deltas at the end. A later folder contains deltas.
 pub(in super::super) fn base_and_deltas<'a>(
-    files: &Files<'_>,
+    files: &FileOpener<'_>,
     paths: &'a [PathBuf],
     options: &OpenOptions,
-) -> Result<(&'a [PathBuf], Vec<Delta>)> {
-    files.open_ahead(paths)?;
+) -> Result<(&'a [PathBuf], Vec<OpenedDelta>)> {
+    files.open_early(paths)?;
     let (mut before, mut groups) = (paths, Vec::new());
     while let [base @ .., path] = before
         && !base.is_empty()
@@ -44,7 +44,7 @@ pub(in super::super) fn base_and_deltas<'a>(
         groups.push(group);
         before = base;
     }
-    let deltas: Vec<Delta> = groups.into_iter().rev().flatten().collect();
+    let deltas: Vec<OpenedDelta> = groups.into_iter().rev().flatten().collect();
     if let Some(first) = deltas.first() {
         check_version(files, before, first, options)?;
     }
@@ -52,7 +52,7 @@ pub(in super::super) fn base_and_deltas<'a>(
 }
 
 /// The delta at a path, or those in a folder, in chain order; none for anything else.
-fn deltas_of(files: &Files<'_>, path: &Path, options: &OpenOptions) -> Result<Vec<Delta>> {
+fn deltas_of(files: &FileOpener<'_>, path: &Path, options: &OpenOptions) -> Result<Vec<OpenedDelta>> {
     if let Some(delta) = delta_of_folder(files, path, options)? {
         return Ok(vec![delta]);
     }
@@ -68,7 +68,7 @@ fn is_folder(path: &Path) -> bool {
 }
 
 /// The deltas in a folder, in chain order; none for a folder of something else.
-fn deltas_in(files: &Files<'_>, folder: &Path, options: &OpenOptions) -> Result<Vec<Delta>> {
+fn deltas_in(files: &FileOpener<'_>, folder: &Path, options: &OpenOptions) -> Result<Vec<OpenedDelta>> {
     let paths = match files.store(folder) {
         Some(store) => candidates_of_store(store, folder, options)?,
         None => candidates(folder)?,
@@ -84,7 +84,7 @@ fn deltas_in(files: &Files<'_>, folder: &Path, options: &OpenOptions) -> Result<
             Some(of_manifest(files, source, options)?)
         } else {
             let header = header_of(&*source, options)?;
-            Delta::of_file(source, header)?
+            OpenedDelta::of_file(source, header)?
         };
         match delta {
             Some(delta) => deltas.push(delta),
@@ -119,7 +119,7 @@ fn candidates(folder: &Path) -> Result<Vec<PathBuf>> {
 }
 
 /// As [`candidates`], for a folder of a server.
-fn candidates_of_store(store: &dyn Store, folder: &Path, options: &OpenOptions) -> Result<Vec<PathBuf>> {
+fn candidates_of_store(store: &dyn ObjectStore, folder: &Path, options: &OpenOptions) -> Result<Vec<PathBuf>> {
     store::require_no_query(folder)?;
     let Some(mut listing) = store.list_below(folder, &options.format.interrupt)? else {
         let path = text::path(folder);
@@ -139,13 +139,13 @@ fn candidates_of_store(store: &dyn Store, folder: &Path, options: &OpenOptions) 
     Ok(listing.names.iter().filter(|name| is_candidate(name)).map(|name| store::join(&listing.folder, name)).collect())
 }
 
-impl Delta {
+impl OpenedDelta {
     /// Opens the delta at a path or URL, a file or a folder in the form of another library. Only headers are read.
     ///
     /// # Errors
     /// A file that is not a delta; an invalid header.
     pub fn open(path: &Path, options: &OpenOptions) -> Result<Self> {
-        let files = &Files::new(options);
+        let files = &FileOpener::new(options);
         budget::interruptible(options.format.interrupt, || {
             let of_folder = delta_of_folder(files, path, options)?;
             match of_folder {
@@ -161,7 +161,7 @@ impl Delta {
     /// # Errors
     /// A path without a delta; an invalid header; deltas of a folder that do not form a chain.
     pub fn open_all(paths: &[impl AsRef<Path>], options: &OpenOptions) -> Result<Vec<Self>> {
-        let files = &Files::new(options);
+        let files = &FileOpener::new(options);
         budget::interruptible(options.format.interrupt, || {
             let mut deltas = Vec::with_capacity(paths.len());
             for path in paths {
@@ -193,27 +193,27 @@ impl Delta {
     /// # Errors
     /// An invalid header; deltas of a folder that do not form a chain; a base of another version.
     pub fn behind_base(paths: &[PathBuf], options: &OpenOptions) -> Result<Vec<Self>> {
-        let files = &Files::new(options);
+        let files = &FileOpener::new(options);
         budget::interruptible(options.format.interrupt, || Ok(base_and_deltas(files, paths, options)?.1))
     }
 }
 
 /// The delta at a path; `None` for anything else.
-fn delta_of(files: &Files<'_>, path: &Path, options: &OpenOptions) -> Result<Option<Delta>> {
+fn delta_of(files: &FileOpener<'_>, path: &Path, options: &OpenOptions) -> Result<Option<OpenedDelta>> {
     let source = files.open(path)?;
     let header = header_of(&*source, options)?;
-    Delta::of_file(source, header)
+    OpenedDelta::of_file(source, header)
 }
 
 /// The header of a safetensors file. Errors of another file are reported when it is opened.
-pub(super) fn header_of(source: &dyn Source, options: &OpenOptions) -> Result<Header> {
+pub(super) fn header_of(source: &dyn Source, options: &OpenOptions) -> Result<FileHeader> {
     let mut findings = Diagnostics::new(options.format.policy, usize::MAX);
     let read = read_header(source, None, options, &mut findings);
     read.map(|(_, header, _)| header).map_err(|error| error.at_path(source.path()))
 }
 
 /// A file of a folder, or the path itself if it has that name; `None` if the file does not exist or the path has another name.
-fn open_in(files: &Files<'_>, path: &Path, name: &str) -> Result<Option<Arc<dyn Source>>> {
+fn open_in(files: &FileOpener<'_>, path: &Path, name: &str) -> Result<Option<Arc<dyn Source>>> {
     let opened = if name_of(path) == name {
         files.open(path)
     } else if is_folder(path) {
@@ -229,12 +229,12 @@ fn open_in(files: &Files<'_>, path: &Path, name: &str) -> Result<Option<Arc<dyn 
 }
 
 fn read_index(file: &dyn Source, options: &OpenOptions) -> Result<index::ShardIndex> {
-    let parser = index::Parser::with_deltas(file.len(), &options.format);
+    let parser = index::IndexParser::with_deltas(file.len(), &options.format);
     drive(parser, file, &options.format.interrupt).map_err(|error| error.at_path(file.path()))
 }
 
 /// The delta in a folder in the form of another library; `None` for anything else.
-fn delta_of_folder(files: &Files<'_>, path: &Path, options: &OpenOptions) -> Result<Option<Delta>> {
+fn delta_of_folder(files: &FileOpener<'_>, path: &Path, options: &OpenOptions) -> Result<Option<OpenedDelta>> {
     if let Some(file) = open_in(files, path, INDEX)? {
         return published(files, file, options);
     }
@@ -242,21 +242,21 @@ fn delta_of_folder(files: &Files<'_>, path: &Path, options: &OpenOptions) -> Res
 }
 
 /// The delta that an index belongs to; `None` for an index of weights.
-fn published(files: &Files<'_>, file: Arc<dyn Source>, options: &OpenOptions) -> Result<Option<Delta>> {
+fn published(files: &FileOpener<'_>, file: Arc<dyn Source>, options: &OpenOptions) -> Result<Option<OpenedDelta>> {
     let index = read_index(&*file, options)?;
     let Some(form) = &index.delta else { return Ok(None) };
     let shards = with_headers(files, &*file, index.shards.iter(), options)?;
-    dialect::of_files(file, &Said::Folder(form, &index), shards).map(Some)
+    dialect::of_files(file, &DeclaredDialect::Folder(form, &index), shards).map(Some)
 }
 
 /// The files of these names in the folder of another one, and their headers.
 fn with_headers(
-    files: &Files<'_>,
-    beside: &dyn Source,
+    files: &FileOpener<'_>,
+    sibling: &dyn Source,
     names: impl Iterator<Item = impl AsRef<str>>,
     options: &OpenOptions,
-) -> Result<Vec<(Arc<dyn Source>, Header)>> {
-    let folder = store::parent(beside.path());
+) -> Result<Vec<(Arc<dyn Source>, FileHeader)>> {
+    let folder = store::parent(sibling.path());
     let paths: Vec<PathBuf> = names.map(|name| store::join(&folder, name.as_ref())).collect();
     let open = |source: Result<Arc<dyn Source>>| {
         (options.format.interrupt)()?;
@@ -268,22 +268,22 @@ fn with_headers(
 }
 
 /// The delta that a manifest of prime-rl describes.
-fn of_manifest(files: &Files<'_>, manifest: Arc<dyn Source>, options: &OpenOptions) -> Result<Delta> {
+fn of_manifest(files: &FileOpener<'_>, manifest: Arc<dyn Source>, options: &OpenOptions) -> Result<OpenedDelta> {
     let (len, most) = (manifest.len(), options.format.limits.header_bytes);
     if len > most {
         let cause = format!("the manifest has {len} bytes; at most {most} are read");
         return Err(Diagnostic::new(rules::DELTA_HEADER, cause).path(manifest.path()).format());
     }
     let mut json = budget::zeroed(budget::saturating_usize(len))?;
-    manifest.read(&mut [Part { offset: 0, bytes: &mut json }], &options.format.interrupt)?;
-    let said = Sparse::of_manifest(&json).map_err(|error| error.at_path(manifest.path()))?;
-    let patch_files = with_headers(files, &*manifest, said.file.iter(), options)?;
-    dialect::of_files(manifest, &Said::Sparse(&said), patch_files)
+    manifest.read(&mut [ReadRange { offset: 0, bytes: &mut json }], &options.format.interrupt)?;
+    let declared = Sparse::of_manifest(&json).map_err(|error| error.at_path(manifest.path()))?;
+    let patch_files = with_headers(files, &*manifest, declared.file.iter(), options)?;
+    dialect::of_files(manifest, &DeclaredDialect::Sparse(&declared), patch_files)
 }
 
 /// Fails if the base declares another version than the one that a published delta changes.
-fn check_version(files: &Files<'_>, base: &[PathBuf], first: &Delta, options: &OpenOptions) -> Result<()> {
-    let ([path], Dialect::Xor | Dialect::Overwrite) = (base, first.dialect()) else { return Ok(()) };
+fn check_version(files: &FileOpener<'_>, base: &[PathBuf], first: &OpenedDelta, options: &OpenOptions) -> Result<()> {
+    let ([path], DeltaDialect::Xor | DeltaDialect::Overwrite) = (base, first.dialect()) else { return Ok(()) };
     let is_index = name_of(path).ends_with(INDEX_SUFFIX);
     let index = if is_index { Some(files.open(path)?) } else { open_in(files, path, INDEX)? };
     let Some(index) = index else { return Ok(()) };

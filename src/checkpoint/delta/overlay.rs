@@ -11,10 +11,10 @@ use super::identity::hash_of_block;
 use crate::budget;
 use crate::delta::{self, BLOCK, Lists};
 use crate::error::{Diagnostic, Error, Result};
-use crate::format::delta::{Block, digest_of, read_blocks};
+use crate::format::delta::{ChangedBlock, digest_of, read_blocks};
 use crate::memory;
 use crate::rules::{self, Rule};
-use crate::source::{Part, Source};
+use crate::source::{ReadRange, Source};
 use crate::tensor::Span;
 use crate::text;
 use crate::workers::Interrupt;
@@ -27,14 +27,14 @@ pub(crate) struct Overlay {
     pub(super) len: u64,
     /// The size of what is replaced together, in bytes.
     pub(super) width: usize,
-    pub(super) layers: Vec<Layer>,
+    pub(super) layers: Vec<DeltaLayer>,
     /// The source of all elements, if a delta has the tensor whole; the first layer describes them. Otherwise they are those of the base.
     pub(super) values: Option<(Arc<dyn Source>, Span)>,
 }
 
 /// The changes of one delta to a tensor.
 #[derive(Debug)]
-pub(super) struct Layer {
+pub(super) struct DeltaLayer {
     pub(super) delta: Arc<dyn Source>,
     pub(super) changes: Span,
     pub(super) rows: Span,
@@ -42,13 +42,13 @@ pub(super) struct Layer {
     pub(super) digest: String,
     /// Whether the delta has the tensor whole, with a row for each block and no records.
     pub(super) is_values: bool,
-    pub(super) blocks: OnceBox<Vec<Block>>,
+    pub(super) blocks: OnceBox<Vec<ChangedBlock>>,
 }
 
 /// The records of a delta for some blocks of a tensor.
 pub(crate) struct Records<'a> {
-    layer: &'a Layer,
-    blocks: &'a [Block],
+    layer: &'a DeltaLayer,
+    blocks: &'a [ChangedBlock],
     /// The start of the first record, their bytes, and the end of the last one.
     start: u64,
     bytes: &'a [u8],
@@ -60,17 +60,17 @@ impl<'a> Records<'a> {
         (self.end - self.start) as usize
     }
 
-    /// The reads of these records, with the file of each: contiguous places in `room`.
-    pub(super) fn parts<'p>(all: &[Self], room: &'p mut [u8]) -> Vec<(&'a Arc<dyn Source>, Part<'p>)> {
-        let rooms = memory::parts(room, all.iter().map(Self::len));
-        let parts = all.iter().zip(rooms).filter(|(_, bytes)| !bytes.is_empty());
+    /// The reads of these records, with the file of each: contiguous places in `buffer`.
+    pub(super) fn parts<'p>(all: &[Self], buffer: &'p mut [u8]) -> Vec<(&'a Arc<dyn Source>, ReadRange<'p>)> {
+        let buffers = memory::parts(buffer, all.iter().map(Self::len));
+        let parts = all.iter().zip(buffers).filter(|(_, bytes)| !bytes.is_empty());
         let place = |records: &Self| records.layer.changes.start() + records.start;
-        parts.map(|(records, bytes)| (&records.layer.delta, Part { offset: place(records), bytes })).collect()
+        parts.map(|(records, bytes)| (&records.layer.delta, ReadRange { offset: place(records), bytes })).collect()
     }
 
     /// Points the records to the bytes read.
-    pub(super) fn filled(all: &mut [Self], room: &'a [u8]) {
-        let mut rest = room;
+    pub(super) fn filled(all: &mut [Self], buffer: &'a [u8]) {
+        let mut rest = buffer;
         for records in all {
             let (bytes, others) = rest.split_at(records.len().min(rest.len()));
             (records.bytes, rest) = (bytes, others);
@@ -83,7 +83,7 @@ impl<'a> Records<'a> {
     }
 
     /// The block of this number, and its record.
-    pub(super) fn get(&self, number: u64) -> Option<(&Block, &[u8])> {
+    pub(super) fn get(&self, number: u64) -> Option<(&ChangedBlock, &[u8])> {
         let position = self.blocks.binary_search_by_key(&number, |block| block.number).ok()?;
         let block = self.blocks.get(position)?;
         let end = self.blocks.get(position + 1).map_or(self.end, |next| next.start);
@@ -101,7 +101,7 @@ impl Overlay {
     /// Fills `bytes` from `start` of the tensor on, if a delta has it whole; false otherwise.
     pub(crate) fn read_values(&self, start: u64, bytes: &mut [u8], interrupt: Interrupt<'_>) -> Result<bool> {
         let Some((file, span)) = &self.values else { return Ok(false) };
-        file.read(&mut [Part { offset: span.start() + start, bytes }], interrupt)?;
+        file.read(&mut [ReadRange { offset: span.start() + start, bytes }], interrupt)?;
         Ok(true)
     }
 
@@ -139,23 +139,23 @@ impl Overlay {
         self.len.div_ceil(self.block_bytes())
     }
 
-    pub(super) fn fault(&self, rule: &'static Rule, layer: &Layer, number: u64, cause: &str) -> Error {
+    pub(super) fn fault(&self, rule: &'static Rule, layer: &DeltaLayer, number: u64, cause: &str) -> Error {
         let elements = number * BLOCK as u64..((number + 1) * BLOCK as u64).min(self.len / self.width as u64);
         let cause = format!("{cause}, in the elements {} to {}", elements.start, elements.end.saturating_sub(1));
         Diagnostic::new(rule, cause).tensor(&self.name).path(layer.delta.path()).format()
     }
 
-    pub(super) fn blocks<'a>(&self, layer: &'a Layer, interrupt: Interrupt<'_>) -> Result<&'a [Block]> {
+    pub(super) fn blocks<'a>(&self, layer: &'a DeltaLayer, interrupt: Interrupt<'_>) -> Result<&'a [ChangedBlock]> {
         let read = || {
             let mut rows = budget::zeroed(layer.rows.len() as usize)?;
-            layer.delta.read(&mut [Part { offset: layer.rows.start(), bytes: &mut rows }], interrupt)?;
+            layer.delta.read(&mut [ReadRange { offset: layer.rows.start(), bytes: &mut rows }], interrupt)?;
             self.blocks_of(layer, &rows).map(Box::new)
         };
         Ok(layer.blocks.get_or_try_init(read)?)
     }
 
     /// The blocks that these rows of a delta describe.
-    pub(super) fn blocks_of(&self, layer: &Layer, rows: &[u8]) -> Result<Vec<Block>> {
+    pub(super) fn blocks_of(&self, layer: &DeltaLayer, rows: &[u8]) -> Result<Vec<ChangedBlock>> {
         let about = |error| match error {
             Error::Format(fault) => fault.tensor(&self.name).path(layer.delta.path()).format(),
             other => other,
@@ -168,7 +168,8 @@ impl Overlay {
         if digest_of(rows) != layer.digest {
             return damaged("the digest of its block rows differs from the header of the delta");
         }
-        let is_block = |(number, block): (usize, &Block)| *block == Block::of_values(number as u64, block.target);
+        let is_block =
+            |(number, block): (usize, &ChangedBlock)| *block == ChangedBlock::of_values(number as u64, block.target);
         let are_all = || blocks.len() as u64 == self.blocks_in_all() && blocks.iter().enumerate().all(is_block);
         if layer.is_values && !are_all() {
             return damaged("the delta has all of its elements, but not a row for each of its blocks");
@@ -176,23 +177,23 @@ impl Overlay {
         Ok(blocks)
     }
 
-    /// The records of the deltas for a range of blocks, read into `room`.
+    /// The records of the deltas for a range of blocks, read into `buffer`.
     pub(crate) fn records<'a>(
         &'a self,
         numbers: &Range<u64>,
-        room: &'a mut Vec<u8>,
+        buffer: &'a mut Vec<u8>,
         interrupt: Interrupt<'_>,
     ) -> Result<Vec<Records<'a>>> {
         let mut all = self.records_of(numbers, interrupt)?;
         let len = all.iter().map(Records::len).sum();
         // Released memory would be zeroed again on reuse, which takes as long as reading.
-        if room.len() < len {
-            *room = budget::zeroed(len)?;
+        if buffer.len() < len {
+            *buffer = budget::zeroed(len)?;
         }
-        for part in Records::parts(&all, room) {
+        for part in Records::parts(&all, buffer) {
             part.0.read(&mut [part.1], interrupt)?;
         }
-        Records::filled(&mut all, room);
+        Records::filled(&mut all, buffer);
         Ok(all)
     }
 
@@ -225,7 +226,7 @@ impl Overlay {
                 let cause = "the values of the base differ from those that the delta was made from";
                 Err(self.fault(rules::DELTA_BASE, layer, number, cause))
             }
-            _ => self.go_on(number, records, 0, block, &mut |_, _| Ok(())),
+            _ => self.next_block(number, records, 0, block, &mut |_, _| Ok(())),
         }
     }
 
@@ -246,7 +247,7 @@ impl Overlay {
     }
 
     /// Applies the remaining deltas to a block, from number `from` on. `before` receives each record and the block before the change.
-    pub(crate) fn go_on(
+    pub(crate) fn next_block(
         &self,
         number: u64,
         records: &[Records<'_>],
@@ -255,7 +256,7 @@ impl Overlay {
         before: &mut impl FnMut((&[u8], Lists, usize), &[u8]) -> Result<()>,
     ) -> Result<()> {
         let changes = records.iter().filter_map(|of_layer| Some((of_layer.layer, of_layer.get(number)?)));
-        let mut last: Option<(u64, &Layer)> = None;
+        let mut last: Option<(u64, &DeltaLayer)> = None;
         for (layer, (change, record)) in changes.skip(from) {
             if let Some((target, of)) = last.filter(|(target, _)| *target != change.base) {
                 let path = text::path(of.delta.path());

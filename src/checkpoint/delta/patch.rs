@@ -6,9 +6,11 @@ use std::sync::Arc;
 use crate::budget;
 use crate::dtype::DType;
 use crate::error::{Diagnostic, Error, Result};
-use crate::format::delta::dialects::{Change, Checksum, Cursor, Dialect, Hasher, Replaced, check_record};
+use crate::format::delta::dialects::{
+    Checksum, DeltaDialect, DialectChange, Hasher, PositionCursor, Replaced, check_record,
+};
 use crate::rules::{self, Rule};
-use crate::source::{Part, Source};
+use crate::source::{ReadRange, Source};
 use crate::workers::Interrupt;
 
 use super::super::packed::Unpacker;
@@ -18,7 +20,7 @@ const PART: usize = 128 << 10;
 
 /// The tensor of the base, which is read before it is changed.
 #[derive(Clone, Copy)]
-pub(super) struct Base<'a> {
+pub(super) struct PatchBase<'a> {
     /// Fills some bytes of the tensor, from an offset on.
     pub(super) read: &'a dyn Fn(usize, &mut [u8]) -> Result<()>,
     /// Whether to read it in parts, or whole, as over a network.
@@ -31,26 +33,26 @@ struct Composing<'a> {
     /// Its bytes; `None` if they are only hashed.
     bytes: Option<&'a mut [u8]>,
     /// The source of the old bytes, if they must be read.
-    base: Option<Base<'a>>,
+    base: Option<PatchBase<'a>>,
     hasher: Option<Hasher>,
-    room: Vec<u8>,
+    buffer: Vec<u8>,
 }
 
 impl<'a> Composing<'a> {
-    fn new(bytes: &'a mut [u8], base: Option<Base<'a>>) -> Result<Self> {
+    fn new(bytes: &'a mut [u8], base: Option<PatchBase<'a>>) -> Result<Self> {
         let in_parts = base.filter(|base| base.in_parts);
         if let (Some(base), None) = (base, in_parts) {
             (base.read)(0, bytes)?;
         }
-        Ok(Self { len: bytes.len(), bytes: Some(bytes), base: in_parts, hasher: None, room: Vec::new() })
+        Ok(Self { len: bytes.len(), bytes: Some(bytes), base: in_parts, hasher: None, buffer: Vec::new() })
     }
 
     fn part(&mut self, start: usize, len: usize, change: impl FnOnce(&mut [u8])) -> Result<()> {
         let bytes = if let Some(bytes) = &mut self.bytes {
             &mut bytes[start..start + len]
         } else {
-            self.room.resize(len, 0);
-            &mut *self.room
+            self.buffer.resize(len, 0);
+            &mut *self.buffer
         };
         self.base.map_or(Ok(()), |base| (base.read)(start, bytes))?;
         change(bytes);
@@ -67,7 +69,7 @@ pub(crate) struct Patch {
     /// The name of the tensor.
     pub(super) name: String,
     pub(super) file: Arc<dyn Source>,
-    pub(super) change: Change,
+    pub(super) change: DialectChange,
 }
 
 impl Patch {
@@ -84,7 +86,7 @@ impl Patch {
     fn apply(&self, tensor: &mut Composing<'_>, unpacker: &mut Unpacker, interrupt: Interrupt<'_>) -> Result<()> {
         let (mut at, len) = (0, tensor.len);
         let fault = |cause: String| self.fault(rules::DELTA_CHANGES, cause);
-        if let Change::Frame { dialect: Dialect::Xor, .. } = &self.change {
+        if let DialectChange::Frame { dialect: DeltaDialect::Xor, .. } = &self.change {
             self.unpack(unpacker, interrupt, &mut |part| {
                 if part.len() > len - at {
                     return Err(fault(format!("the changes unpack to more than the {len} bytes of the tensor")));
@@ -104,7 +106,7 @@ impl Patch {
         if tensor.bytes.is_none() && tensor.hasher.is_none() {
             return Ok(());
         }
-        let mut cursor = Cursor::default();
+        let mut cursor = PositionCursor::default();
         for start in (0..len).step_by(PART) {
             interrupt()?;
             tensor.part(start, PART.min(len - start), |bytes| replaced.write(&mut cursor, start, bytes))?;
@@ -115,7 +117,7 @@ impl Patch {
     /// The replaced elements in a tensor of `len` bytes.
     fn replaced(&self, len: usize, unpacker: &mut Unpacker, interrupt: Interrupt<'_>) -> Result<Replaced> {
         let fault = |cause: String| self.fault(rules::DELTA_CHANGES, cause);
-        let Change::Elements { indices, places, values, dtype, sum, .. } = &self.change else {
+        let DialectChange::Elements { indices, places, values, dtype, sum, .. } = &self.change else {
             let mut bytes = Vec::new();
             self.unpack(unpacker, interrupt, &mut |part| {
                 budget::reserve(&mut bytes, part.len())?;
@@ -127,7 +129,8 @@ impl Patch {
         let end = budget::saturating_usize(indices.len());
         let mut bytes = budget::zeroed(end.saturating_add(budget::saturating_usize(values.len())))?;
         let (first, second) = bytes.split_at_mut(end);
-        let mut parts = [(indices, first), (values, second)].map(|(span, bytes)| Part { offset: span.start(), bytes });
+        let mut parts =
+            [(indices, first), (values, second)].map(|(span, bytes)| ReadRange { offset: span.start(), bytes });
         parts.sort_unstable_by_key(|part| part.offset);
         self.file.read(&mut parts, interrupt)?;
         Replaced::of_elements(*places, (bytes, end), (*dtype, *sum), len).map_err(fault)
@@ -140,7 +143,7 @@ impl Patch {
         interrupt: Interrupt<'_>,
         take: &mut dyn FnMut(&[u8]) -> Result<()>,
     ) -> Result<()> {
-        let Change::Frame { frame, .. } = &self.change else { return Ok(()) };
+        let DialectChange::Frame { frame, .. } = &self.change else { return Ok(()) };
         let fault = |cause: String| self.fault(rules::DELTA_CHANGES, cause);
         unpacker.frame(&*self.file, &(frame.start()..frame.start() + frame.len()), interrupt, &fault, take)
     }
@@ -148,8 +151,8 @@ impl Patch {
     /// The number of changes, and the total number if the delta gives it: elements, or bytes of frames.
     pub(super) fn extent(&self, unpacker: &mut Unpacker, interrupt: Interrupt<'_>) -> Result<(u64, Option<u64>)> {
         let dialect = match &self.change {
-            Change::Frame { dialect, .. } => *dialect,
-            Change::Elements { values, dtype, shape, .. } => {
+            DialectChange::Frame { dialect, .. } => *dialect,
+            DialectChange::Elements { values, dtype, shape, .. } => {
                 let width = (dtype.bits() / 8).max(1) as u64;
                 let elements = shape.as_ref().map(|shape| shape.iter().copied().fold(1, u64::saturating_mul));
                 return Ok((values.len() / width, elements));
@@ -166,7 +169,7 @@ impl Patch {
         })?;
         let fault = |cause: String| Err(self.fault(rules::DELTA_CHANGES, cause));
         match count {
-            _ if dialect == Dialect::Xor => Ok((different, Some(len))),
+            _ if dialect == DeltaDialect::Xor => Ok((different, Some(len))),
             None => fault("the changes unpack to nothing".to_owned()),
             Some(count) if len == 4 + 5 * count => Ok((count, None)),
             Some(count) => {
@@ -188,13 +191,13 @@ impl Patches {
     pub(crate) fn applied(&self, bytes: &[u8]) -> Option<usize> {
         let mut known: Vec<Checksum> = Vec::new();
         let is_of = |patch: &Arc<Patch>| {
-            let Some(said) = patch.change.checksum() else { return false };
-            if !known.iter().any(|own| own.format == said.format) {
-                let mut hasher = said.hasher();
+            let Some(declared) = patch.change.checksum() else { return false };
+            if !known.iter().any(|own| own.format == declared.format) {
+                let mut hasher = declared.hasher();
                 hasher.update(bytes);
                 known.push(hasher.finish());
             }
-            known.contains(said)
+            known.contains(declared)
         };
         self.layers.iter().rposition(is_of).map(|position| position + 1)
     }
@@ -210,19 +213,20 @@ impl Patches {
     ) -> Result<()> {
         for (position, patch) in self.layers.iter().enumerate().skip(from) {
             let is_compared = is_each_compared || position + 1 == self.layers.len();
-            let said = patch.change.checksum().filter(|_| is_compared);
-            tensor.hasher = said.map(Checksum::hasher);
+            let declared = patch.change.checksum().filter(|_| is_compared);
+            tensor.hasher = declared.map(Checksum::hasher);
             patch.apply(&mut tensor, unpacker, interrupt)?;
             tensor.base = None;
-            let is_other = |said: &&Checksum| tensor.hasher.as_ref().is_some_and(|hasher| hasher.finish() != **said);
-            let Some(said) = said.filter(is_other) else { continue };
+            let is_other =
+                |declared: &&Checksum| tensor.hasher.as_ref().is_some_and(|hasher| hasher.finish() != **declared);
+            let Some(declared) = declared.filter(is_other) else { continue };
             let (rule, cause) = if is_each_compared && position > 0 {
                 (rules::DELTA_CHANGES, "its changes do not give the expected result")
             } else {
                 let cause = "its values match neither the base nor the result of the delta, or the delta was changed";
                 (rules::DELTA_BASE, cause)
             };
-            return Err(patch.fault(rule, format!("{cause}: the patched tensor does not have the checksum {said}")));
+            return Err(patch.fault(rule, format!("{cause}: the patched tensor does not have the checksum {declared}")));
         }
         Ok(())
     }
@@ -231,7 +235,7 @@ impl Patches {
     pub(super) fn compose(
         &self,
         bytes: &mut [u8],
-        base: Base<'_>,
+        base: PatchBase<'_>,
         unpacker: &mut Unpacker,
         interrupt: Interrupt<'_>,
     ) -> Result<()> {
@@ -246,39 +250,39 @@ impl Patches {
         if applied.is_some() { Ok(()) } else { Err(Error::Format(failed)) }
     }
 
-    /// Fails if a tensor of these bytes cannot be composed; `room` is memory for the result if it is needed.
+    /// Fails if a tensor of these bytes cannot be composed; `buffer` is memory for the result if it is needed.
     pub(crate) fn check(
         &self,
         bytes: &[u8],
-        room: &mut Vec<u8>,
+        buffer: &mut Vec<u8>,
         unpacker: &mut Unpacker,
         interrupt: Interrupt<'_>,
     ) -> Result<()> {
         if self.layers.len() == 1 {
             let read = of_memory(bytes);
-            let base = Some(Base { read: &read, in_parts: true });
-            let hashed = Composing { len: bytes.len(), bytes: None, base, hasher: None, room: Vec::new() };
+            let base = Some(PatchBase { read: &read, in_parts: true });
+            let hashed = Composing { len: bytes.len(), bytes: None, base, hasher: None, buffer: Vec::new() };
             match self.apply(0, false, hashed, unpacker, interrupt) {
                 // The delta may already be applied.
                 Err(Error::Format(_)) => {}
                 other => return other,
             }
         }
-        self.compose_from(bytes, room, unpacker, interrupt)
+        self.compose_from(bytes, buffer, unpacker, interrupt)
     }
 
-    /// Composes the tensor from these bytes in `room`.
+    /// Composes the tensor from these bytes in `buffer`.
     pub(crate) fn compose_from(
         &self,
         bytes: &[u8],
-        room: &mut Vec<u8>,
+        buffer: &mut Vec<u8>,
         unpacker: &mut Unpacker,
         interrupt: Interrupt<'_>,
     ) -> Result<()> {
-        budget::reserve(room, bytes.len().saturating_sub(room.len()))?;
-        room.resize(bytes.len(), 0);
+        budget::reserve(buffer, bytes.len().saturating_sub(buffer.len()))?;
+        buffer.resize(bytes.len(), 0);
         let read = of_memory(bytes);
-        self.compose(room, Base { read: &read, in_parts: true }, unpacker, interrupt)
+        self.compose(buffer, PatchBase { read: &read, in_parts: true }, unpacker, interrupt)
     }
 }
 

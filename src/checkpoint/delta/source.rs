@@ -9,13 +9,13 @@ use std::sync::Arc;
 use crate::budget;
 use crate::error::{Diagnostic, Error, Result};
 use crate::memory::{self, Origin};
-use crate::source::{Filesystem, Part, Source};
+use crate::source::{Filesystem, ReadRange, Source};
 use crate::tensor::Span;
 use crate::workers::{Interrupt, in_order};
 
 use super::super::FolderPieces;
 use super::super::packed::Unpacker;
-use super::overlay::{Layer, Overlay, Records};
+use super::overlay::{DeltaLayer, Overlay, Records};
 use super::patch::{self, Patches};
 
 /// Blocks whose records are in memory at a time; for many deltas, these still fit into the processor's cache.
@@ -27,7 +27,7 @@ const FILES_AT_A_TIME: usize = 16;
 
 /// The changes of deltas to a tensor.
 #[derive(Debug)]
-pub(super) enum Changes {
+pub(super) enum OverlayChanges {
     /// Blocks, which are composed one by one.
     Blocks(Overlay),
     /// The whole tensor, for other libraries.
@@ -36,18 +36,18 @@ pub(super) enum Changes {
 
 /// The bytes of a tensor before any change.
 #[derive(Debug)]
-pub(super) enum Base {
+pub(super) enum BaseBytes {
     /// A range of a file.
     Run(Arc<dyn Source>, Span),
     /// The pieces of a folder, which begin at this offset of the catalog.
     Pieces(Arc<FolderPieces>, u64),
 }
 
-impl Base {
+impl BaseBytes {
     /// Fills `bytes` from offset `at` on.
     fn read(&self, at: u64, bytes: &mut [u8], interrupt: Interrupt<'_>) -> Result<()> {
         match self {
-            Self::Run(file, span) => file.read(&mut [Part { offset: span.start() + at, bytes }], interrupt),
+            Self::Run(file, span) => file.read(&mut [ReadRange { offset: span.start() + at, bytes }], interrupt),
             Self::Pieces(folder, start) => folder.read(*start, at, bytes, interrupt),
         }
     }
@@ -68,28 +68,28 @@ fn is_near(file: &dyn Source) -> bool {
 /// A tensor of the base, and its changes.
 #[derive(Debug)]
 pub(super) struct ChangedTensor {
-    pub(super) base: Base,
+    pub(super) base: BaseBytes,
     /// Its bytes.
     pub(super) len: u64,
-    pub(super) changes: Changes,
+    pub(super) changes: OverlayChanges,
     /// The offset in the source.
     pub(super) start: u64,
 }
 
 impl ChangedTensor {
-    fn layers(&self) -> impl Iterator<Item = (&Overlay, &Layer)> {
-        let overlay = if let Changes::Blocks(overlay) = &self.changes { Some(overlay) } else { None };
+    fn layers(&self) -> impl Iterator<Item = (&Overlay, &DeltaLayer)> {
+        let overlay = if let OverlayChanges::Blocks(overlay) = &self.changes { Some(overlay) } else { None };
         overlay.into_iter().flat_map(|overlay| overlay.layers.iter().map(move |layer| (overlay, layer)))
     }
 
     fn files(&self) -> Vec<&Arc<dyn Source>> {
         let mut files: Vec<&Arc<dyn Source>> = Vec::new();
-        if let Base::Run(file, _) = &self.base {
+        if let BaseBytes::Run(file, _) = &self.base {
             files.push(file);
         }
         match &self.changes {
-            Changes::Blocks(overlay) => files.extend(overlay.layers.iter().map(|layer| &layer.delta)),
-            Changes::Whole(patches) => files.extend(patches.layers.iter().map(|patch| &patch.file)),
+            OverlayChanges::Blocks(overlay) => files.extend(overlay.layers.iter().map(|layer| &layer.delta)),
+            OverlayChanges::Whole(patches) => files.extend(patches.layers.iter().map(|patch| &patch.file)),
         }
         files
     }
@@ -102,8 +102,8 @@ impl ChangedTensor {
     fn read_whole(&self, patches: &Patches, offset: u64, out: &mut [u8], interrupt: Interrupt<'_>) -> Result<()> {
         let read = |start: usize, bytes: &mut [u8]| self.base.read(start as u64, bytes, interrupt);
         // A compressed piece of a folder is unpacked on each read.
-        let in_parts = matches!(&self.base, Base::Run(file, _) if is_near(&**file));
-        let base = patch::Base { read: &read, in_parts };
+        let in_parts = matches!(&self.base, BaseBytes::Run(file, _) if is_near(&**file));
+        let base = patch::PatchBase { read: &read, in_parts };
         if out.len() as u64 == self.len {
             return patches.compose(out, base, &mut Unpacker::default(), interrupt);
         }
@@ -117,27 +117,27 @@ impl ChangedTensor {
     fn read_blocks(&self, overlay: &Overlay, offset: u64, out: &mut [u8], interrupt: Interrupt<'_>) -> Result<()> {
         let (size, end) = (overlay.block_bytes(), offset + out.len() as u64);
         let (first, after) = (offset / size, end.div_ceil(size));
-        let (mut whole, mut room) = (Vec::new(), Vec::new());
+        let (mut whole, mut buffer) = (Vec::new(), Vec::new());
         let mut numbers = first..after.min(first.saturating_add(AT_A_TIME));
         while !numbers.is_empty() {
-            let records = overlay.records(&numbers, &mut room, interrupt)?;
+            let records = overlay.records(&numbers, &mut buffer, interrupt)?;
             for number in numbers.clone() {
                 let bytes = number * size..self.len.min((number + 1) * size);
-                let wanted = bytes.start.max(offset)..bytes.end.min(end);
-                let place = (wanted.start - offset) as usize..(wanted.end - offset) as usize;
+                let requested = bytes.start.max(offset)..bytes.end.min(end);
+                let place = (requested.start - offset) as usize..(requested.end - offset) as usize;
                 let Some(place) = out.get_mut(place) else { continue };
                 let is_changed = records.iter().any(|of_layer| of_layer.has(number));
-                if wanted == bytes || !is_changed {
-                    self.base.read(wanted.start, place, interrupt)?;
+                if requested == bytes || !is_changed {
+                    self.base.read(requested.start, place, interrupt)?;
                 }
-                if is_changed && wanted == bytes {
+                if is_changed && requested == bytes {
                     overlay.compose(number, &records, place)?;
                 } else if is_changed {
                     // A partly requested block is compared whole.
                     whole.resize((bytes.end - bytes.start) as usize, 0);
                     self.base.read(bytes.start, &mut whole, interrupt)?;
                     overlay.compose(number, &records, &mut whole)?;
-                    let from = (wanted.start - bytes.start) as usize;
+                    let from = (requested.start - bytes.start) as usize;
                     place.copy_from_slice(&whole[from..from + place.len()]);
                 }
             }
@@ -157,7 +157,7 @@ struct Far<'a> {
     blocks: Option<(Vec<u8>, usize)>,
     out: &'a mut [u8],
     records: Vec<Records<'a>>,
-    room: Vec<u8>,
+    buffer: Vec<u8>,
 }
 
 impl<'a> Far<'a> {
@@ -176,20 +176,20 @@ impl<'a> Far<'a> {
             Some((budget::zeroed((bytes.end - bytes.start) as usize)?, (offset - bytes.start) as usize))
         };
         let records = overlay.records_of(&numbers, interrupt)?;
-        let room = budget::zeroed(records.iter().map(Records::len).sum())?;
-        Ok(Self { tensor, overlay, first: numbers.start, blocks, out, records, room })
+        let buffer = budget::zeroed(records.iter().map(Records::len).sum())?;
+        Ok(Self { tensor, overlay, first: numbers.start, blocks, out, records, buffer })
     }
 
     /// The bytes requested.
     fn bytes(&self) -> u64 {
-        self.blocks.as_ref().map_or(self.out.len(), |(blocks, _)| blocks.len()) as u64 + self.room.len() as u64
+        self.blocks.as_ref().map_or(self.out.len(), |(blocks, _)| blocks.len()) as u64 + self.buffer.len() as u64
     }
 
     /// Composes the blocks that were read.
     fn compose(self) -> Result<()> {
-        let Self { overlay, first, mut blocks, out, records, room, .. } = self;
+        let Self { overlay, first, mut blocks, out, records, buffer, .. } = self;
         let mut records: Vec<Records<'_>> = records; // shortens the borrow to that of these bytes
-        Records::filled(&mut records, &room);
+        Records::filled(&mut records, &buffer);
         let all = blocks.as_mut().map_or(&mut *out, |(blocks, _)| blocks);
         for (number, block) in (first..).zip(all.chunks_mut(overlay.block_bytes() as usize)) {
             overlay.compose(number, &records, block)?;
@@ -202,42 +202,43 @@ impl<'a> Far<'a> {
 }
 
 /// A combined read, of a file or of a tensor in pieces.
-enum Fetch<'a, 'p> {
-    File(&'a Arc<dyn Source>, Vec<Part<'p>>),
-    Base(&'a Base, u64, &'p mut [u8]),
+enum OverlayRead<'a, 'p> {
+    File(&'a Arc<dyn Source>, Vec<ReadRange<'p>>),
+    Base(&'a BaseBytes, u64, &'p mut [u8]),
 }
 
 /// Reads remote bytes concurrently, and composes them.
 fn read_far(mut all: Vec<Far<'_>>, interrupt: Interrupt<'_>) -> Result<()> {
-    let mut fetches: Vec<Fetch<'_, '_>> = Vec::new();
+    let mut fetches: Vec<OverlayRead<'_, '_>> = Vec::new();
     let mut bases = Vec::new();
-    for Far { tensor, overlay, first, blocks, out, records, room } in &mut all {
+    for Far { tensor, overlay, first, blocks, out, records, buffer } in &mut all {
         let bytes = blocks.as_mut().map_or(&mut **out, |(blocks, _)| blocks);
         let at = *first * overlay.block_bytes();
         match &tensor.base {
-            Base::Run(file, span) => add(&mut fetches, file, Part { offset: span.start() + at, bytes }),
-            pieces @ Base::Pieces(..) => bases.push(Fetch::Base(pieces, at, bytes)),
+            BaseBytes::Run(file, span) => add(&mut fetches, file, ReadRange { offset: span.start() + at, bytes }),
+            pieces @ BaseBytes::Pieces(..) => bases.push(OverlayRead::Base(pieces, at, bytes)),
         }
-        for (file, part) in Records::parts(records, room) {
+        for (file, part) in Records::parts(records, buffer) {
             add(&mut fetches, file, part);
         }
     }
     fetches.extend(bases);
-    in_order(FILES_AT_A_TIME, fetches, interrupt, |fetch, (): &mut (), go_on| match fetch {
-        Fetch::File(file, mut parts) => {
+    in_order(FILES_AT_A_TIME, fetches, interrupt, |fetch, (): &mut (), cancel| match fetch {
+        OverlayRead::File(file, mut parts) => {
             parts.sort_by_key(|part| part.offset);
-            file.read(&mut parts, go_on)
+            file.read(&mut parts, cancel)
         }
-        Fetch::Base(base, at, bytes) => base.read(at, bytes, go_on),
+        OverlayRead::Base(base, at, bytes) => base.read(at, bytes, cancel),
     })?;
     all.into_iter().try_for_each(Far::compose)
 }
 
-fn add<'a, 'p>(fetches: &mut Vec<Fetch<'a, 'p>>, file: &'a Arc<dyn Source>, part: Part<'p>) {
-    let of_file = |fetch: &&mut Fetch<'_, '_>| matches!(fetch, Fetch::File(known, _) if Arc::ptr_eq(known, file));
+fn add<'a, 'p>(fetches: &mut Vec<OverlayRead<'a, 'p>>, file: &'a Arc<dyn Source>, part: ReadRange<'p>) {
+    let of_file =
+        |fetch: &&mut OverlayRead<'_, '_>| matches!(fetch, OverlayRead::File(known, _) if Arc::ptr_eq(known, file));
     match fetches.iter_mut().rev().find(of_file) {
-        Some(Fetch::File(_, parts)) => parts.push(part),
-        _ => fetches.push(Fetch::File(file, vec![part])),
+        Some(OverlayRead::File(_, parts)) => parts.push(part),
+        _ => fetches.push(OverlayRead::File(file, vec![part])),
     }
 }
 
@@ -293,7 +294,7 @@ impl ChangedTensors {
     fn each_of_base(&self, offset: u64, len: u64, mut work: impl FnMut(&dyn Source, u64, u64)) {
         let range = offset.min(self.end)..offset.saturating_add(len).min(self.end);
         let _ = self.each(range, |tensor, own| {
-            if let Base::Run(file, span) = &tensor.base {
+            if let BaseBytes::Run(file, span) = &tensor.base {
                 work(&**file, span.start() + own.start, own.end - own.start);
             }
             Ok(())
@@ -301,8 +302,11 @@ impl ChangedTensors {
     }
 
     /// Reads the rows of layers that are not loaded yet, in one batch per file.
-    fn read_rows<'a>(layers: impl Iterator<Item = (&'a Overlay, &'a Layer)>, interrupt: Interrupt<'_>) -> Result<()> {
-        let mut by_file: Vec<Vec<(&Overlay, &Layer)>> = Vec::new();
+    fn read_rows<'a>(
+        layers: impl Iterator<Item = (&'a Overlay, &'a DeltaLayer)>,
+        interrupt: Interrupt<'_>,
+    ) -> Result<()> {
+        let mut by_file: Vec<Vec<(&Overlay, &DeltaLayer)>> = Vec::new();
         for (overlay, layer) in layers.filter(|(_, layer)| layer.blocks.get().is_none()) {
             match by_file
                 .iter_mut()
@@ -312,15 +316,15 @@ impl ChangedTensors {
                 None => by_file.push(vec![(overlay, layer)]),
             }
         }
-        in_order(FILES_AT_A_TIME, by_file, interrupt, |mut layers, (): &mut (), go_on| {
+        in_order(FILES_AT_A_TIME, by_file, interrupt, |mut layers, (): &mut (), cancel| {
             layers.sort_by_key(|(_, layer)| layer.rows.start());
             let lens = || layers.iter().map(|(_, layer)| budget::saturating_usize(layer.rows.len()));
             let mut rows = budget::zeroed(lens().sum())?;
             let parts = layers.iter().zip(memory::parts(&mut rows, lens()));
-            let mut parts: Vec<Part<'_>> =
-                parts.map(|((_, layer), bytes)| Part { offset: layer.rows.start(), bytes }).collect();
+            let mut parts: Vec<ReadRange<'_>> =
+                parts.map(|((_, layer), bytes)| ReadRange { offset: layer.rows.start(), bytes }).collect();
             if let Some((_, layer)) = layers.first() {
-                layer.delta.read(&mut parts, go_on)?;
+                layer.delta.read(&mut parts, cancel)?;
             }
             for ((overlay, layer), rows) in layers.iter().zip(memory::parts(&mut rows, lens())) {
                 layer.blocks.get_or_try_init(|| overlay.blocks_of(layer, rows).map(Box::new))?;
@@ -339,9 +343,9 @@ impl Source for ChangedTensors {
         self.end
     }
 
-    fn read(&self, parts: &mut [Part<'_>], interrupt: Interrupt<'_>) -> Result<()> {
+    fn read(&self, parts: &mut [ReadRange<'_>], interrupt: Interrupt<'_>) -> Result<()> {
         let (mut far, mut bytes_of_far) = (Vec::new(), 0);
-        for Part { offset, bytes } in parts {
+        for ReadRange { offset, bytes } in parts {
             let range = *offset..offset.saturating_add(bytes.len() as u64);
             if range.end > self.end {
                 return Err(self.origin().truncated());
@@ -354,11 +358,11 @@ impl Source for ChangedTensors {
                     std::mem::take(&mut rest).split_at_mut(gap).1.split_at_mut((own.end - own.start) as usize);
                 (rest, at) = (later, tensor.start + own.end);
                 match &tensor.changes {
-                    Changes::Whole(patches) => return tensor.read_whole(patches, own.start, out, interrupt),
-                    Changes::Blocks(overlay) if tensor.is_near() => {
+                    OverlayChanges::Whole(patches) => return tensor.read_whole(patches, own.start, out, interrupt),
+                    OverlayChanges::Blocks(overlay) if tensor.is_near() => {
                         return tensor.read_blocks(overlay, own.start, out, interrupt);
                     }
-                    Changes::Blocks(overlay) => {
+                    OverlayChanges::Blocks(overlay) => {
                         // If each delta changes all of it, the records for this many bytes reach the memory limit.
                         let most = FAR_AT_A_TIME / (1 + overlay.layers.len() as u64);
                         let size = (most / overlay.block_bytes()).max(1) * overlay.block_bytes();
@@ -413,8 +417,8 @@ impl Source for ChangedTensors {
         Ok(faults)
     }
 
-    fn read_ahead(&self, offset: u64, len: u64) {
-        self.each_of_base(offset, len, |file, offset, len| file.read_ahead(offset, len));
+    fn readahead(&self, offset: u64, len: u64) {
+        self.each_of_base(offset, len, |file, offset, len| file.readahead(offset, len));
     }
 
     fn is_cached(&self, offset: u64, len: u64) -> Option<bool> {

@@ -6,19 +6,19 @@ use std::sync::Arc;
 use crate::buffer::row_major;
 use crate::checkpoint::torch;
 use crate::error::{Diagnostic, Error, Result};
-use crate::format::Options;
-use crate::format::distributed::Item;
-use crate::format::pickle::{Object, TensorKind};
+use crate::format::HeaderOptions;
+use crate::format::distributed::DistributedItem;
+use crate::format::pickle::{PickleObject, TensorKind};
 use crate::memory::Origin;
 use crate::rules::{self, Rule};
-use crate::source::{Part, Source};
+use crate::source::{ReadRange, Source};
 use crate::tensor::TorchDType;
 use crate::text;
 use crate::workers::Interrupt;
 
 /// The place of a piece's elements in its file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Located {
+pub(crate) struct LocatedPiece {
     /// The first byte of the storage.
     pub(crate) storage: u64,
     /// Bytes of the storage before the first element.
@@ -30,8 +30,8 @@ pub(crate) struct Located {
 }
 
 /// The fault for an item beyond the end of its file.
-pub(super) fn outside(item: &Item, file_len: u64, rule: &'static Rule) -> Diagnostic {
-    let Item { offset, length, .. } = item;
+pub(super) fn outside(item: &DistributedItem, file_len: u64, rule: &'static Rule) -> Diagnostic {
+    let DistributedItem { offset, length, .. } = item;
     let cause = format!("an item of {length} bytes from {offset} on ends behind the file, which has {file_len} bytes");
     Diagnostic::new(rule, cause).offset(*offset)
 }
@@ -39,16 +39,16 @@ pub(super) fn outside(item: &Item, file_len: u64, rule: &'static Rule) -> Diagno
 /// Locates the elements of a piece of this dtype and shape.
 pub(super) fn locate(
     file: &dyn Source,
-    item: &Item,
+    item: &DistributedItem,
     dtype: TorchDType,
     shape: &[u64],
     interrupt: fn() -> Result<()>,
-) -> Result<Located> {
+) -> Result<LocatedPiece> {
     if item.offset + item.length > file.len() {
         return Err(outside(item, file.len(), rules::DISTRIBUTED_OUTSIDE).path(file.path()).format());
     }
     if let Some(transform) = &item.transform {
-        let cause = format!("an item was saved through the transform '{}'", text::shown(transform));
+        let cause = format!("an item was saved through the transform '{}'", text::escape(transform));
         let fault = Diagnostic::new(rules::DISTRIBUTED_TRANSFORM, cause).offset(item.offset);
         return Err(fault.path(file.path()).unsupported());
     }
@@ -61,23 +61,23 @@ pub(super) fn locate_unpacked(
     dtype: TorchDType,
     shape: &[u64],
     interrupt: fn() -> Result<()>,
-) -> Result<Located> {
-    let whole = Item { file: 0, offset: 0, length: unpacked.len(), transform: None };
+) -> Result<LocatedPiece> {
+    let whole = DistributedItem { file: 0, offset: 0, length: unpacked.len(), transform: None };
     let located = located(unpacked, &whole, dtype, shape, interrupt);
     let located = located.map_err(|error| shifted(error, 0, unpacked.path()))?;
-    Ok(Located { unpacked: Some(unpacked.len()), ..located })
+    Ok(LocatedPiece { unpacked: Some(unpacked.len()), ..located })
 }
 
 /// As [`locate`]; errors count from the start of the item.
 fn located(
     file: &dyn Source,
-    item: &Item,
+    item: &DistributedItem,
     dtype: TorchDType,
     shape: &[u64],
     interrupt: fn() -> Result<()>,
-) -> Result<Located> {
+) -> Result<LocatedPiece> {
     let window = Window { file, offset: item.offset, len: item.length };
-    let torch = torch::item(&window, &Options { interrupt, ..Options::default() });
+    let torch = torch::item(&window, &HeaderOptions { interrupt, ..HeaderOptions::default() });
     let torch = torch.map_err(|error| match error {
         Error::Format(fault) | Error::Unsupported(fault) => {
             let cause = format!("the item is not one that torch.save wrote: {}", fault.message);
@@ -88,10 +88,10 @@ fn located(
     let other = |cause: String| Diagnostic::new(rules::DISTRIBUTED_ITEM, cause).offset(0).format();
     let pickled = &torch.pickled;
     let root = match pickled.objects.get(pickled.root) {
-        Object::Parameter { tensor, .. } => *tensor,
+        PickleObject::Parameter { tensor, .. } => *tensor,
         _ => pickled.root,
     };
-    let Object::Tensor(tensor) = pickled.objects.get(root) else {
+    let PickleObject::Tensor(tensor) = pickled.objects.get(root) else {
         return Err(other("the item is not a tensor, but .metadata says so".to_owned()));
     };
     let TensorKind::Strided(strided) = &pickled.tensor(*tensor).kind else {
@@ -120,7 +120,7 @@ fn located(
     let is_dense =
         row_major(&signed).iter().zip(&strides).zip(shape).all(|((dense, stride), dim)| *dim == 1 || dense == stride);
     let (storage, start) = (item.offset + place.span.start(), strided.offset * dtype.bytes());
-    Ok(Located { storage, start, strides: (!is_dense).then_some(strides), unpacked: None })
+    Ok(LocatedPiece { storage, start, strides: (!is_dense).then_some(strides), unpacked: None })
 }
 
 /// Shifts the offset of an error about an item, which begins at `by` in its file.
@@ -154,15 +154,15 @@ impl Source for Window<'_> {
         self.len
     }
 
-    fn read(&self, parts: &mut [Part<'_>], interrupt: Interrupt<'_>) -> Result<()> {
+    fn read(&self, parts: &mut [ReadRange<'_>], interrupt: Interrupt<'_>) -> Result<()> {
         let inside =
-            |part: &Part<'_>| part.offset.checked_add(part.bytes.len() as u64).is_some_and(|end| end <= self.len);
+            |part: &ReadRange<'_>| part.offset.checked_add(part.bytes.len() as u64).is_some_and(|end| end <= self.len);
         if !parts.iter().all(inside) {
             return Err(self.origin().truncated());
         }
         let shift = |part| {
-            let Part { offset, bytes }: &mut Part<'_> = part;
-            Part { offset: *offset + self.offset, bytes }
+            let ReadRange { offset, bytes }: &mut ReadRange<'_> = part;
+            ReadRange { offset: *offset + self.offset, bytes }
         };
         self.file.read(&mut parts.iter_mut().map(shift).collect::<Vec<_>>(), interrupt)
     }

@@ -15,12 +15,12 @@ use super::{FileFacts, More, ValueFile};
 use crate::budget;
 use crate::buffer::row_major;
 use crate::error::{Diagnostic, Diagnostics, Error, Result};
-use crate::format::distributed::{self, Distributed, Item, RankFile};
-use crate::format::{Header, Kind, Options};
+use crate::format::distributed::{self, Distributed, DistributedItem, RankFile};
+use crate::format::{FileHeader, FormatKind, HeaderOptions};
 use crate::memory::Origin;
 use crate::rules;
 use crate::source::store;
-use crate::source::{Filesystem, Part, Source};
+use crate::source::{Filesystem, ReadRange, Source};
 use crate::tensor::{Element, Span, TensorInfo, TensorTable, View};
 use crate::text;
 use crate::workers::Interrupt;
@@ -31,10 +31,10 @@ pub(crate) use pieces::{PiecePlace, PlacedPiece};
 const ALIGN: u64 = 64;
 
 /// The declared contents of a folder, with the paths of its files.
-pub(super) struct Named {
+pub(super) struct NamedFindings {
     path: PathBuf,
-    kind: Kind,
-    said: Distributed,
+    kind: FormatKind,
+    declared: Distributed,
     pub(super) paths: Vec<PathBuf>,
     /// The source of the declaration; each load checks that it is unchanged.
     first: Arc<dyn Source>,
@@ -44,7 +44,7 @@ pub(super) struct Named {
 }
 
 /// A folder as one source, its contents and its faults.
-pub(super) struct Composed {
+pub(super) struct ComposedFolder {
     /// The source of the tensors, followed by the files; `None` for a missing file.
     pub(super) sources: Vec<Option<Arc<dyn Source>>>,
     pub(super) files: Vec<FileFacts>,
@@ -54,30 +54,30 @@ pub(super) struct Composed {
 }
 
 /// Reads `.metadata`.
-pub(super) fn read(file: Arc<dyn Source>, path: &Path, options: &Options) -> Result<Named> {
+pub(super) fn read(file: Arc<dyn Source>, path: &Path, options: &HeaderOptions) -> Result<NamedFindings> {
     let most = distributed::most_bytes(&options.limits);
     if file.len() > most as u64 {
         let cause = format!("it has {} bytes; at most {most} are read", file.len());
         return Err(Diagnostic::new(rules::DISTRIBUTED_LIMIT, cause).path(path).format());
     }
     let mut bytes = budget::zeroed(file.len() as usize)?;
-    file.read(&mut [Part { offset: 0, bytes: &mut bytes }], &options.interrupt)?;
+    file.read(&mut [ReadRange { offset: 0, bytes: &mut bytes }], &options.interrupt)?;
     let mut noted = distributed::findings();
-    let said = distributed::read(&bytes, &options.limits, &mut noted).map_err(|error| error.at_path(path))?;
+    let declared = distributed::read(&bytes, &options.limits, &mut noted).map_err(|error| error.at_path(path))?;
     for finding in noted.list_mut() {
         finding.path = Some(path.into());
     }
     let folder = store::parent(path);
-    let paths = said.files.iter().map(|name| store::join(&folder, name)).collect();
-    let metadata = said.version.iter().map(|version| ("version".to_owned(), version.clone())).collect();
-    let (path, kind, first) = (path.to_path_buf(), Kind::TorchDistributed, file);
-    Ok(Named { path, kind, said, paths, first, metadata, noted })
+    let paths = declared.files.iter().map(|name| store::join(&folder, name)).collect();
+    let metadata = declared.version.iter().map(|version| ("version".to_owned(), version.clone())).collect();
+    let (path, kind, first) = (path.to_path_buf(), FormatKind::TorchDistributed, file);
+    Ok(NamedFindings { path, kind, declared, paths, first, metadata, noted })
 }
 
 /// Reads the headers of files of ranks, each with pieces of tensors.
-pub(super) fn of_ranks(paths: Vec<PathBuf>, files: &[(Arc<dyn Source>, Header)]) -> Result<Named> {
+pub(super) fn of_ranks(paths: Vec<PathBuf>, files: &[(Arc<dyn Source>, FileHeader)]) -> Result<NamedFindings> {
     let names: Vec<String> = paths.iter().map(|path| path.to_string_lossy().into_owned()).collect();
-    let pairs = |header: &'_ Header| -> Vec<(String, String)> { header.metadata.clone().unwrap_or_default() };
+    let pairs = |header: &'_ FileHeader| -> Vec<(String, String)> { header.metadata.clone().unwrap_or_default() };
     let metadata: Vec<_> = files.iter().map(|(_, header)| pairs(header)).collect();
     let about: Vec<RankFile<'_>> = names
         .iter()
@@ -86,7 +86,7 @@ pub(super) fn of_ranks(paths: Vec<PathBuf>, files: &[(Arc<dyn Source>, Header)])
         .map(|((name, (_, header)), pairs)| (&**name, &header.tensors, &**pairs))
         .collect();
     let mut noted = distributed::findings();
-    let said = distributed::of_ranks(&about, &mut noted)?;
+    let declared = distributed::of_ranks(&about, &mut noted)?;
     let Some((first, _)) = files.first() else {
         return Err(Error::Argument("no checkpoint files were given".into()));
     };
@@ -94,13 +94,17 @@ pub(super) fn of_ranks(paths: Vec<PathBuf>, files: &[(Arc<dyn Source>, Header)])
         finding.path = Some(first.path().into());
     }
     let path = paths.first().and_then(|path| path.parent()).unwrap_or(Path::new("")).to_path_buf();
-    let (kind, metadata) = (Kind::Safetensors, Vec::new());
-    Ok(Named { path, kind, said, paths, first: first.clone(), metadata, noted })
+    let (kind, metadata) = (FormatKind::Safetensors, Vec::new());
+    Ok(NamedFindings { path, kind, declared, paths, first: first.clone(), metadata, noted })
 }
 
 /// Combines the files, which are in the order of [`Named::paths`].
-pub(super) fn compose(named: Named, files: Vec<Result<Arc<dyn Source>>>, options: &Options) -> Result<Composed> {
-    let Named { path, kind, said, paths, first, metadata, mut noted } = named;
+pub(super) fn compose(
+    named: NamedFindings,
+    files: Vec<Result<Arc<dyn Source>>>,
+    options: &HeaderOptions,
+) -> Result<ComposedFolder> {
+    let NamedFindings { path, kind, declared, paths, first, metadata, mut noted } = named;
     let mut sources: Vec<Option<Arc<dyn Source>>> = budget::list(files.len())?;
     for file in files {
         sources.push(match file {
@@ -109,38 +113,39 @@ pub(super) fn compose(named: Named, files: Vec<Result<Arc<dyn Source>>>, options
             Err(error) => return Err(error),
         });
     }
-    let kept = check_items(&said, &path, &paths, &sources, &mut noted)?;
-    let (table, starts) = table(&said, &kept)?;
-    let (values, unread) = values::read(&said, &paths, &sources, options)?;
+    let kept = check_items(&declared, &path, &paths, &sources, &mut noted)?;
+    let (table, starts) = table(&declared, &kept)?;
+    let (values, unread) = values::read(&declared, &paths, &sources, options)?;
     if unread > 0 {
         noted.note(rules::DISTRIBUTED_VALUES, |rule| {
             let values = text::plural(unread as u64, "value");
-            Diagnostic::new(rule, format!("{values} of {} are not read", said.values.len())).path(&path)
+            Diagnostic::new(rule, format!("{values} of {} are not read", declared.values.len())).path(&path)
         });
     }
-    let pieces = Arc::new(FolderPieces::new(Arc::new(said), &starts, paths.clone(), &sources, 1, options.interrupt)?);
+    let pieces =
+        Arc::new(FolderPieces::new(Arc::new(declared), &starts, paths.clone(), &sources, 1, options.interrupt)?);
     let mut facts = budget::list(paths.len() + 1)?;
     let more = More::Distributed(pieces.clone());
     facts.push(FileFacts { path, kind: Some(kind), metadata: Some(metadata), more });
-    let there = paths.iter().zip(&sources).map(|(path, source)| (path.clone(), source.as_ref().map(|_| kind)));
-    facts.extend(there.map(|(path, kind)| FileFacts { path, kind, metadata: None, more: More::Nothing }));
-    sources.insert(0, Some(Arc::new(Folder { first, pieces })));
-    Ok(Composed { sources, files: facts, table, values, noted })
+    let present = paths.iter().zip(&sources).map(|(path, source)| (path.clone(), source.as_ref().map(|_| kind)));
+    facts.extend(present.map(|(path, kind)| FileFacts { path, kind, metadata: None, more: More::Nothing }));
+    sources.insert(0, Some(Arc::new(FolderRecord { first, pieces })));
+    Ok(ComposedFolder { sources, files: facts, table, values, noted })
 }
 
 /// The source that represents a folder: its metadata file. No tensor is read from it.
 #[derive(Debug)]
-struct Folder {
+struct FolderRecord {
     first: Arc<dyn Source>,
     pieces: Arc<FolderPieces>,
 }
 
-impl Source for Folder {
+impl Source for FolderRecord {
     fn origin(&self) -> &Arc<Origin> {
         self.first.origin()
     }
 
-    fn read(&self, _: &mut [Part<'_>], _: Interrupt<'_>) -> Result<()> {
+    fn read(&self, _: &mut [ReadRange<'_>], _: Interrupt<'_>) -> Result<()> {
         let path = text::path(self.path());
         Err(Error::Argument(format!("{path}: tensors of a distributed checkpoint are read from its other files")))
     }
@@ -160,24 +165,24 @@ impl Source for Folder {
 }
 
 /// The table of tensors, and the number and catalog offset of each.
-type Table = (TensorTable, Vec<(usize, u64)>);
+type PlacedTensors = (TensorTable, Vec<(usize, u64)>);
 
 /// The table of the tensors that are kept.
-fn table(said: &Distributed, kept: &[bool]) -> Result<Table> {
-    let tensors = || said.tensors.iter().enumerate().filter(|(number, _)| kept[*number]);
+fn table(declared: &Distributed, kept: &[bool]) -> Result<PlacedTensors> {
+    let tensors = || declared.tensors.iter().enumerate().filter(|(number, _)| kept[*number]);
     let overflow = || Error::Argument("the tensors have more bytes than can be counted".to_owned());
-    let (mut starts, mut end) = (budget::list(said.tensors.len())?, 0_u64);
+    let (mut starts, mut end) = (budget::list(declared.tensors.len())?, 0_u64);
     for (number, tensor) in tensors() {
         let start = end.checked_next_multiple_of(ALIGN).ok_or_else(overflow)?;
         // Each has a unique offset, by which its pieces are found.
-        let after = start.checked_add(said.bytes(tensor).max(1));
+        let after = start.checked_add(declared.bytes(tensor).max(1));
         end = after.filter(|end| i64::try_from(*end).is_ok()).ok_or_else(overflow)?;
         starts.push((number, start));
     }
     let names = tensors().map(|(_, tensor)| tensor.name.len()).sum();
     let mut table = TensorTable::with_capacity(starts.len(), names)?;
     for ((_, tensor), (_, start)) in tensors().zip(&starts) {
-        let (shape, span) = (said.shape(tensor), Span::within(end, *start, said.bytes(tensor))?);
+        let (shape, span) = (declared.shape(tensor), Span::within(end, *start, declared.bytes(tensor))?);
         let element = tensor.dtype.dtype().map_or(Element::Torch(tensor.dtype), Element::Plain);
         let strides: Vec<u64> = match element {
             Element::Plain(_) => Vec::new(),
@@ -195,18 +200,18 @@ fn table(said: &Distributed, kept: &[bool]) -> Result<Table> {
 
 /// Compares items with their files, and decides which tensors can be read; the others fail when they are read.
 fn check_items(
-    said: &Distributed,
+    declared: &Distributed,
     path: &Path,
     paths: &[PathBuf],
     sources: &[Option<Arc<dyn Source>>],
     noted: &mut Diagnostics,
 ) -> Result<Vec<bool>> {
-    let mut kept = vec![true; said.tensors.len()];
+    let mut kept = vec![true; declared.tensors.len()];
     let mut missing = vec![0_usize; paths.len()];
-    let mut items: Vec<(&Item, Option<usize>)> = budget::list(said.count() + said.values.len())?;
-    items.extend(said.values.iter().map(|value| (&value.item, None)));
-    for (number, tensor) in said.tensors.iter().enumerate() {
-        for (_, sizes, item) in said.pieces(tensor) {
+    let mut items: Vec<(&DistributedItem, Option<usize>)> = budget::list(declared.count() + declared.values.len())?;
+    items.extend(declared.values.iter().map(|value| (&value.item, None)));
+    for (number, tensor) in declared.tensors.iter().enumerate() {
+        for (_, sizes, item) in declared.pieces(tensor) {
             let needed = sizes.iter().product::<u64>() * tensor.dtype.bytes();
             if item.length < needed && item.transform.is_none() {
                 noted.note(rules::DISTRIBUTED_SIZE, |rule| {
@@ -223,7 +228,7 @@ fn check_items(
             items.push((item, Some(number)));
         }
     }
-    let name_of = |number: &Option<usize>| number.map(|number| &*said.tensors[number].name);
+    let name_of = |number: &Option<usize>| number.map(|number| &*declared.tensors[number].name);
     for (item, number) in &items {
         let file = item.file as usize;
         let Some(source) = &sources[file] else {
@@ -250,7 +255,7 @@ fn check_items(
         if before.file == after.file && before.offset + before.length > after.offset {
             noted.note(rules::DISTRIBUTED_SHARED_ITEM, |rule| {
                 let other =
-                    name_of(first).map_or_else(|| "a value".to_owned(), |name| format!("'{}'", text::shown(name)));
+                    name_of(first).map_or_else(|| "a value".to_owned(), |name| format!("'{}'", text::escape(name)));
                 let cause = format!("one of its items overlaps an item of {other}");
                 let tensor = name_of(second).map(str::to_owned);
                 let path = &paths[after.file as usize];

@@ -7,20 +7,20 @@ use std::sync::{Arc, Weak};
 
 use once_cell::race::OnceBox;
 
-use super::item::{self, Located};
+use super::item::{self, LocatedPiece};
 use super::unpacked::{Ends, is_zstd, unpacked};
 use crate::budget;
 use crate::buffer::Buffer;
 use crate::dtype::DType;
 use crate::error::{Diagnostic, Error, Result};
-use crate::format::distributed::{Distributed, Item, Tensor};
+use crate::format::distributed::{Distributed, DistributedItem, DistributedTensor};
 use crate::memory::Storage;
-use crate::source::{Filesystem, Loaded, Part, Source};
+use crate::source::{Filesystem, Loaded, ReadRange, Source};
 use crate::tensor::{RegionBytes, extent};
 use crate::workers::{Interrupt, in_order};
 
 /// The maximum that torch.save writes in addition to a tensor's elements; an item that unpacks to more is not a piece.
-const MAX_BESIDE: u64 = 1 << 20;
+const MAX_COMPANIONS: u64 = 1 << 20;
 /// Items on a server up to this size are read whole: locating the elements first takes another request.
 const WHOLE: u64 = 8 << 20;
 /// A compressed item that unpacks to at most this size is unpacked whole, once; of a longer one, both ends are read first.
@@ -40,7 +40,7 @@ pub struct FolderPieces {
     files: Vec<Option<Weak<dyn Source>>>,
     /// The tensors in the catalog: the number of each, its offset in the catalog, and its first piece.
     tensors: Vec<(usize, u64, usize)>,
-    located: Vec<OnceBox<Located>>,
+    located: Vec<OnceBox<LocatedPiece>>,
     /// The cancellation check of lookups, for all callers.
     interrupt: fn() -> Result<()>,
 }
@@ -55,7 +55,7 @@ pub(crate) struct PlacedPiece<'a> {
     /// The number of its file in the catalog.
     pub(crate) file: u32,
     /// The bytes of its item in the file.
-    pub(crate) item: &'a Item,
+    pub(crate) item: &'a DistributedItem,
     /// The place of its elements.
     pub(crate) place: PiecePlace<'a>,
 }
@@ -64,21 +64,21 @@ pub(crate) struct PlacedPiece<'a> {
 #[derive(Debug)]
 pub(crate) enum PiecePlace<'a> {
     /// Located.
-    Located(&'a Located),
+    Located(&'a LocatedPiece),
     /// In its item, which is read whole ([`FolderPieces::content`]): the number of the piece, and the bytes of its elements.
     InItem(u32, u64),
 }
 
 /// A piece as `.metadata` declares it.
-struct Declared<'a> {
-    tensor: &'a Tensor,
+struct DeclaredPiece<'a> {
+    tensor: &'a DistributedTensor,
     start: &'a [u64],
     size: &'a [u64],
-    item: &'a Item,
-    located: &'a OnceBox<Located>,
+    item: &'a DistributedItem,
+    located: &'a OnceBox<LocatedPiece>,
 }
 
-impl Declared<'_> {
+impl DeclaredPiece<'_> {
     /// The bytes of its elements.
     fn bytes(&self) -> u64 {
         self.size.iter().product::<u64>().saturating_mul(self.tensor.dtype.bytes())
@@ -86,7 +86,7 @@ impl Declared<'_> {
 
     /// The maximum unpacked size of its item.
     fn most(&self) -> u64 {
-        self.bytes().saturating_add(MAX_BESIDE)
+        self.bytes().saturating_add(MAX_COMPANIONS)
     }
 
     fn is_packed(&self) -> bool {
@@ -127,12 +127,12 @@ impl FolderPieces {
     }
 
     /// The pieces of the tensor at a position, with their numbers.
-    fn declared_pieces(&self, position: usize) -> impl Iterator<Item = (u32, Declared<'_>)> {
+    fn declared_pieces(&self, position: usize) -> impl Iterator<Item = (u32, DeclaredPiece<'_>)> {
         let (number, _, first) = self.tensors[position];
         let tensor = &self.declared.tensors[number];
         let pieces = self.declared.pieces(tensor).zip(&self.located[first..]).zip(first as u32..);
         pieces.map(move |(((start, size, item), located), number)| {
-            (number, Declared { tensor, start, size, item, located })
+            (number, DeclaredPiece { tensor, start, size, item, located })
         })
     }
 
@@ -147,7 +147,7 @@ impl FolderPieces {
                 None if self.is_read_whole(&piece)? => PiecePlace::InItem(number, piece.bytes()),
                 None => PiecePlace::Located(self.located(&piece)?),
             };
-            let Declared { start, size, item, .. } = piece;
+            let DeclaredPiece { start, size, item, .. } = piece;
             Ok(PlacedPiece { start, size, file: self.first_file + item.file, item, place })
         });
         placed.collect()
@@ -166,13 +166,13 @@ impl FolderPieces {
             }
         }
         // Compressed items are unpacked for this, with memory for each, so fewer are processed at a time.
-        let (packed, others): (Vec<_>, Vec<_>) = pieces.into_iter().partition(Declared::is_packed);
+        let (packed, others): (Vec<_>, Vec<_>) = pieces.into_iter().partition(DeclaredPiece::is_packed);
         in_order(LOOKED_INTO, others, interrupt, |piece, (): &mut (), _| self.located(&piece).map(drop))?;
         in_order(UNPACKED_AT_A_TIME, packed, interrupt, |piece, (): &mut (), _| self.located(&piece).map(drop))
     }
 
     /// Whether an item is read whole, so that its elements are located during that read.
-    fn is_read_whole(&self, piece: &Declared<'_>) -> Result<bool> {
+    fn is_read_whole(&self, piece: &DeclaredPiece<'_>) -> Result<bool> {
         if self.declared.is_raw {
             return Ok(false);
         }
@@ -211,7 +211,7 @@ impl FolderPieces {
             Cow::Borrowed(bytes)
         } else {
             let mut bytes = budget::zeroed(budget::saturating_usize(piece.item.length))?;
-            file.read(&mut [Part { offset: piece.item.offset, bytes: &mut bytes }], interrupt)?;
+            file.read(&mut [ReadRange { offset: piece.item.offset, bytes: &mut bytes }], interrupt)?;
             Cow::Owned(bytes)
         };
         let look_up = || {
@@ -294,7 +294,7 @@ impl FolderPieces {
                 let own = rest.split_off_mut(place.checked_sub(end).ok_or_else(overlap)?..).ok_or_else(overlap)?;
                 let (bytes, later) = own.split_at_mut_checked(len).ok_or_else(overlap)?;
                 (rest, end) = (later, place + len);
-                parts.push(Part { offset, bytes });
+                parts.push(ReadRange { offset, bytes });
             }
             parts.sort_unstable_by_key(|part| part.offset);
             self.file(file as usize)?.read(&mut parts, interrupt)?;
@@ -309,11 +309,11 @@ impl FolderPieces {
     }
 
     /// Locates the elements of a piece, once.
-    fn located<'a>(&self, piece: &Declared<'a>) -> Result<&'a Located> {
+    fn located<'a>(&self, piece: &DeclaredPiece<'a>) -> Result<&'a LocatedPiece> {
         let (item, dtype, size) = (piece.item, piece.tensor.dtype, piece.size);
         let look_up = || {
             if self.declared.is_raw {
-                return Ok(Box::new(Located { storage: item.offset, start: 0, strides: None, unpacked: None }));
+                return Ok(Box::new(LocatedPiece { storage: item.offset, start: 0, strides: None, unpacked: None }));
             }
             let file = self.file(item.file as usize)?;
             if !piece.is_packed() || item.offset + item.length > file.len() {
@@ -329,7 +329,7 @@ impl FolderPieces {
     pub(crate) fn names_at(&self, file: u32, range: std::ops::Range<u64>) -> Vec<&str> {
         let mut names: Vec<(u64, &str)> = Vec::new();
         for position in 0..self.tensors.len() {
-            let of_it = |item: &Item| {
+            let of_it = |item: &DistributedItem| {
                 self.first_file + item.file == file
                     && item.offset < range.end
                     && range.start < item.offset + item.length
@@ -370,7 +370,7 @@ impl FolderPieces {
 }
 
 /// Adds the name of the tensor to an error.
-fn about(error: Error, tensor: &Tensor) -> Error {
+fn about(error: Error, tensor: &DistributedTensor) -> Error {
     match error {
         Error::Format(fault) => Error::Format(Box::new(fault.tensor(&tensor.name))),
         Error::Unsupported(fault) => Error::Unsupported(Box::new(fault.tensor(&tensor.name))),

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use super::super::packed::{STEP, Unpacker};
 use crate::budget;
 use crate::error::{Diagnostic, Error, Result};
-use crate::format::distributed::Item;
+use crate::format::distributed::DistributedItem;
 use crate::memory::Origin;
 use crate::rules;
-use crate::source::{Part, Source};
+use crate::source::{ReadRange, Source};
 use crate::workers::Interrupt;
 
 /// The size of each end that is kept: more than torch.save writes before and behind the elements of a tensor.
@@ -22,7 +22,7 @@ pub(super) fn is_zstd(transform: &str) -> bool {
 }
 
 /// The error for a compressed item.
-fn fault(file: &dyn Source, item: &Item, cause: &str) -> Error {
+fn fault(file: &dyn Source, item: &DistributedItem, cause: &str) -> Error {
     let cause = format!("cannot unpack the compressed item: {cause}");
     Diagnostic::new(rules::DISTRIBUTED_ITEM, cause).offset(item.offset).path(file.path()).format()
 }
@@ -30,7 +30,7 @@ fn fault(file: &dyn Source, item: &Item, cause: &str) -> Error {
 /// Unpacks an item, and passes it to `take` in parts.
 fn unpack(
     file: &dyn Source,
-    item: &Item,
+    item: &DistributedItem,
     most: u64,
     interrupt: Interrupt<'_>,
     mut take: impl FnMut(&[u8]) -> Result<()>,
@@ -55,7 +55,12 @@ fn unpack(
 }
 
 /// The whole unpacked item, if it is at most this long.
-pub(super) fn unpacked(file: &dyn Source, item: &Item, most: u64, interrupt: Interrupt<'_>) -> Result<Vec<u8>> {
+pub(super) fn unpacked(
+    file: &dyn Source,
+    item: &DistributedItem,
+    most: u64,
+    interrupt: Interrupt<'_>,
+) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     unpack(file, item, most, interrupt, |part| {
         budget::reserve(&mut bytes, part.len())?;
@@ -81,7 +86,12 @@ impl<'a> Ends<'a> {
     }
 
     /// Unpacks an item of a file, of at most `most` bytes.
-    pub(super) fn of(file: &Arc<dyn Source>, item: &Item, most: u64, interrupt: Interrupt<'_>) -> Result<Self> {
+    pub(super) fn of(
+        file: &Arc<dyn Source>,
+        item: &DistributedItem,
+        most: u64,
+        interrupt: Interrupt<'_>,
+    ) -> Result<Self> {
         let (mut head, mut tail): (Vec<u8>, Vec<u8>) = (Vec::new(), Vec::new());
         let len = unpack(&**file, item, most, interrupt, |part| {
             let of_head = part.len().min(KEPT - head.len());
@@ -105,9 +115,9 @@ impl Source for Ends<'_> {
         self.len
     }
 
-    fn read(&self, parts: &mut [Part<'_>], _: Interrupt<'_>) -> Result<()> {
+    fn read(&self, parts: &mut [ReadRange<'_>], _: Interrupt<'_>) -> Result<()> {
         let (head, behind) = (self.head.len() as u64, self.len - self.tail.len() as u64);
-        for Part { offset, bytes } in parts {
+        for ReadRange { offset, bytes } in parts {
             let (offset, of_head) = (*offset, head.saturating_sub(*offset).min(bytes.len() as u64) as usize);
             let (first, second) = bytes.split_at_mut(of_head);
             if !first.is_empty() {

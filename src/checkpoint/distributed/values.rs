@@ -8,11 +8,11 @@ use super::unpacked::{is_zstd, unpacked};
 use crate::budget;
 use crate::checkpoint::{ValueFile, torch};
 use crate::error::{Error, Result};
-use crate::format::Options;
-use crate::format::distributed::{Distributed, Value};
+use crate::format::HeaderOptions;
+use crate::format::distributed::{Distributed, DistributedValue};
 use crate::format::pickle::Leaf;
 use crate::memory;
-use crate::source::{InMemory, Loaded, Part, Source};
+use crate::source::{InMemory, Loaded, ReadRange, Source};
 use crate::workers::in_order;
 
 /// Limits for values that are read when a folder is opened: their number, the longest one, and the total, both stored and unpacked.
@@ -24,27 +24,27 @@ const FILES_AT_A_TIME: usize = 16;
 
 /// The values, and the number of those not read: too many, too long, or not written by torch.save.
 pub(super) fn read(
-    said: &Distributed,
+    declared: &Distributed,
     paths: &[PathBuf],
     files: &[Option<Arc<dyn Source>>],
-    options: &Options,
+    options: &HeaderOptions,
 ) -> Result<(Vec<ValueFile>, usize)> {
-    let mut order: Vec<(usize, &Value)> = budget::collected(said.values.iter().enumerate())?;
-    let mut room = MAX_BYTES;
+    let mut order: Vec<(usize, &DistributedValue)> = budget::collected(declared.values.iter().enumerate())?;
+    let mut left = MAX_BYTES;
     order.truncate(MAX_VALUES);
     order.retain(|(_, value)| {
         let item = &value.item;
         let end = item.offset + item.length;
-        let is_there = files[item.file as usize].as_ref().is_some_and(|file| end <= file.len());
+        let is_present = files[item.file as usize].as_ref().is_some_and(|file| end <= file.len());
         let is_read =
-            is_there && item.transform.as_deref().is_none_or(is_zstd) && item.length <= MAX_VALUE_BYTES.min(room);
-        room -= if is_read { item.length } else { 0 };
+            is_present && item.transform.as_deref().is_none_or(is_zstd) && item.length <= MAX_VALUE_BYTES.min(left);
+        left -= if is_read { item.length } else { 0 };
         is_read
     });
     order.sort_unstable_by_key(|(_, value)| (value.item.file, value.item.offset));
     let mut values: Vec<(usize, ValueFile)> = budget::list(order.len())?;
-    let mut unpacked_room = MAX_BYTES;
-    let lens = |group: &[(usize, &Value)]| -> Vec<usize> {
+    let mut unpacked_buffer = MAX_BYTES;
+    let lens = |group: &[(usize, &DistributedValue)]| -> Vec<usize> {
         group.iter().map(|(_, value)| budget::saturating_usize(value.item.length)).collect()
     };
     let mut groups = Vec::new();
@@ -56,9 +56,9 @@ pub(super) fn read(
     let jobs = groups.iter_mut().collect();
     in_order(FILES_AT_A_TIME, jobs, &options.interrupt, |(source, group, bytes), (): &mut (), cancel| {
         let parts = group.iter().zip(memory::parts(bytes, lens(group)));
-        let mut parts: Vec<Part<'_>> =
-            parts.map(|((_, value), bytes)| Part { offset: value.item.offset, bytes }).collect();
-        source.read_apart(&mut parts, cancel)
+        let mut parts: Vec<ReadRange<'_>> =
+            parts.map(|((_, value), bytes)| ReadRange { offset: value.item.offset, bytes }).collect();
+        source.read_materialized(&mut parts, cancel)
     })?;
     for (source, group, mut bytes) in groups {
         (options.interrupt)()?;
@@ -66,10 +66,10 @@ pub(super) fn read(
             let own = if value.item.transform.is_none() {
                 bytes.to_vec()
             } else {
-                let most = MAX_VALUE_BYTES.min(unpacked_room);
+                let most = MAX_VALUE_BYTES.min(unpacked_buffer);
                 let loaded = Loaded::new(&**source, value.item.offset, bytes);
                 let own = unpacked(&loaded, &value.item, most, &options.interrupt);
-                unpacked_room -= own.as_ref().map_or(most, |own| own.len() as u64);
+                unpacked_buffer -= own.as_ref().map_or(most, |own| own.len() as u64);
                 match own {
                     Ok(own) => own,
                     Err(Error::Format(_)) => continue,
@@ -88,6 +88,6 @@ pub(super) fn read(
     }
     // In the order of the state dict.
     values.sort_unstable_by_key(|(number, _)| *number);
-    let unread = said.values.len() - values.len();
+    let unread = declared.values.len() - values.len();
     Ok((values.into_iter().map(|(_, value)| value).collect(), unread))
 }

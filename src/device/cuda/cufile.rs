@@ -18,7 +18,7 @@ const LIBRARIES: [&CStr; 2] = [c"libcufile.so.0", c"libcufile.so"];
 /// `CUfileError_t`: the code of the library, and that of the CUDA driver.
 #[repr(C)]
 #[derive(Clone, Copy)]
-struct Code {
+struct CuFileStatus {
     library: c_int,
     driver: c_int,
 }
@@ -45,15 +45,15 @@ type Handle = *mut c_void;
 /// The loaded and started library.
 #[derive(Debug)]
 struct Library {
-    register: unsafe extern "C" fn(*mut Handle, *mut Descriptor) -> Code,
+    register: unsafe extern "C" fn(*mut Handle, *mut Descriptor) -> CuFileStatus,
     deregister: unsafe extern "C" fn(Handle),
     read: unsafe extern "C" fn(Handle, *mut c_void, usize, libc::off_t, libc::off_t) -> isize,
 }
 
 static LIBRARY: OnceBox<Library> = OnceBox::new();
 
-fn failed(call: &str, code: Code) -> Error {
-    let Code { library, driver } = code;
+fn failed(call: &str, code: CuFileStatus) -> Error {
+    let CuFileStatus { library, driver } = code;
     Error::Device(format!(
         "GPUDirect Storage: {call} failed with {library} (CUDA: {driver}); gdscheck -p lists what this machine lacks; backend='auto' works without it"
     ))
@@ -76,11 +76,12 @@ fn start() -> Result<Library> {
     // SAFETY: the library exports functions of these names, and the types are those of its header.
     let (open, library) = unsafe {
         (
-            std::mem::transmute::<*mut c_void, unsafe extern "C" fn() -> Code>(open),
+            std::mem::transmute::<*mut c_void, unsafe extern "C" fn() -> CuFileStatus>(open),
             Library {
-                register: std::mem::transmute::<*mut c_void, unsafe extern "C" fn(*mut Handle, *mut Descriptor) -> Code>(
-                    register,
-                ),
+                register: std::mem::transmute::<
+                    *mut c_void,
+                    unsafe extern "C" fn(*mut Handle, *mut Descriptor) -> CuFileStatus,
+                >(register),
                 deregister: std::mem::transmute::<*mut c_void, unsafe extern "C" fn(Handle)>(deregister),
                 read: std::mem::transmute::<
                     *mut c_void,
@@ -91,7 +92,7 @@ fn start() -> Result<Library> {
     };
     // SAFETY: the function takes no arguments; the CUDA driver is loaded, as a device exists.
     match unsafe { open() } {
-        Code { library: 0, .. } => Ok(library),
+        CuFileStatus { library: 0, .. } => Ok(library),
         code => Err(failed("cuFileDriverOpen", code)),
     }
 }
@@ -121,7 +122,7 @@ impl CuFile {
         };
         // SAFETY: the descriptor is open, and outlives the handle; the call writes one handle.
         match unsafe { (library.register)(&raw mut handle, &raw mut descriptor) } {
-            Code { library: 0, .. } => Ok(Self { library, handle, _file: file }),
+            CuFileStatus { library: 0, .. } => Ok(Self { library, handle, _file: file }),
             code => Err(failed("cuFileHandleRegister", code)),
         }
     }

@@ -50,7 +50,7 @@ const SYMBOLS: [&CStr; 29] = [
 ];
 
 /// An address in device memory.
-pub(super) type Address = sys::CUdeviceptr;
+pub(super) type DeviceAddress = sys::CUdeviceptr;
 
 /// Proof that the driver is loaded and started.
 #[derive(Debug, Clone, Copy)]
@@ -111,11 +111,11 @@ fn check(code: CUresult, call: &str, on: Option<u32>, bytes: Option<usize>) -> R
         }
         _ => "",
     };
-    Err(Error::Device(format!("{call}{of}{on} failed: {}{help}", said(code))))
+    Err(Error::Device(format!("{call}{of}{on} failed: {}{help}", describe(code))))
 }
 
 /// The name and description of an error code.
-fn said(code: CUresult) -> String {
+fn describe(code: CUresult) -> String {
     let text = |ask: unsafe fn(CUresult, *mut *const c_char) -> CUresult| {
         let mut start = ptr::null();
         // SAFETY: an error code implies that the driver is loaded. The call writes the address of a static text, or null.
@@ -133,17 +133,17 @@ fn said(code: CUresult) -> String {
 
 /// The primary context of a device, which torch and the CUDA runtime also use.
 #[derive(Debug)]
-pub(super) struct Context {
+pub(super) struct DeviceContext {
     handle: sys::CUcontext,
     pub(super) index: u32,
 }
 
 // SAFETY: handles of the driver may be used from any thread.
-unsafe impl Send for Context {}
+unsafe impl Send for DeviceContext {}
 // SAFETY: the driver is thread-safe, and shared references only read the handle.
-unsafe impl Sync for Context {}
+unsafe impl Sync for DeviceContext {}
 
-impl Context {
+impl DeviceContext {
     /// Retains the primary context of an existing device until the process ends, as torch does.
     pub(super) fn retain(_started: Started, index: u32) -> Result<Self> {
         let (mut device, mut handle) = (0, ptr::null_mut());
@@ -187,7 +187,7 @@ impl Entered {
     }
 
     /// New device memory of at least one byte: the driver refuses an empty allocation.
-    pub(super) fn alloc(&self, len: usize) -> Result<Address> {
+    pub(super) fn alloc(&self, len: usize) -> Result<DeviceAddress> {
         let mut address = 0;
         // SAFETY: writes one address to a valid place.
         let code = unsafe { sys::cuMemAlloc_v2(&raw mut address, len) };
@@ -196,7 +196,7 @@ impl Entered {
 
     /// # Safety
     /// `address` must be of `alloc` on this device, and not be used afterwards.
-    pub(super) unsafe fn free(&self, address: Address) -> Result<()> {
+    pub(super) unsafe fn free(&self, address: DeviceAddress) -> Result<()> {
         // SAFETY: the caller guarantees that `address` is of `alloc`, and unused.
         let code = unsafe { sys::cuMemFree_v2(address) };
         self.check(code, "cuMemFree_v2", None)
@@ -240,7 +240,7 @@ impl Entered {
     }
 
     /// Creates a stream. With `apart`, it is not synchronized with the default stream.
-    pub(super) fn stream(&self, apart: bool) -> Result<Stream> {
+    pub(super) fn stream(&self, apart: bool) -> Result<DeviceStream> {
         let flags = if apart {
             sys::CUstream_flags_enum::CU_STREAM_NON_BLOCKING
         } else {
@@ -249,7 +249,7 @@ impl Entered {
         let mut handle = ptr::null_mut();
         // SAFETY: writes one handle to a valid address.
         let code = unsafe { sys::cuStreamCreate(&raw mut handle, flags as u32) };
-        self.check(code, "cuStreamCreate", None).map(|()| Stream(handle))
+        self.check(code, "cuStreamCreate", None).map(|()| DeviceStream(handle))
     }
 
     /// Creates an event whose waiters sleep instead of polling.
@@ -263,7 +263,7 @@ impl Entered {
     }
 
     /// Records the event: it completes when all work queued on the stream so far is done.
-    pub(super) fn record(&self, event: &Event, stream: &Stream) -> Result<()> {
+    pub(super) fn record(&self, event: &Event, stream: &DeviceStream) -> Result<()> {
         // SAFETY: both handles are valid while their owners are borrowed.
         let code = unsafe { sys::cuEventRecord(event.0, stream.0) };
         self.check(code, "cuEventRecord", None)
@@ -297,7 +297,7 @@ impl Entered {
     }
 
     /// Sleeps until all work queued on the stream is done.
-    pub(super) fn drain(&self, stream: &Stream) -> Result<()> {
+    pub(super) fn drain(&self, stream: &DeviceStream) -> Result<()> {
         // SAFETY: the handle is valid while the stream is borrowed.
         let code = unsafe { sys::cuStreamSynchronize(stream.0) };
         self.check(code, "cuStreamSynchronize", None)
@@ -307,7 +307,13 @@ impl Entered {
     ///
     /// # Safety
     /// Both addresses must have `len` bytes, which stay valid and unused by others until the copy is done.
-    pub(super) unsafe fn copy_in(&self, stream: &Stream, to: Address, from: *const u8, len: usize) -> Result<()> {
+    pub(super) unsafe fn copy_in(
+        &self,
+        stream: &DeviceStream,
+        to: DeviceAddress,
+        from: *const u8,
+        len: usize,
+    ) -> Result<()> {
         // SAFETY: the caller guarantees `len` valid and unshared bytes at both addresses until the copy is done.
         let code = unsafe { sys::cuMemcpyHtoDAsync_v2(to, from.cast(), len, stream.0) };
         self.check(code, "cuMemcpyHtoDAsync_v2", Some(len))
@@ -317,7 +323,13 @@ impl Entered {
     ///
     /// # Safety
     /// As for `copy_in`.
-    pub(super) unsafe fn copy_out(&self, stream: &Stream, to: *mut u8, from: Address, len: usize) -> Result<()> {
+    pub(super) unsafe fn copy_out(
+        &self,
+        stream: &DeviceStream,
+        to: *mut u8,
+        from: DeviceAddress,
+        len: usize,
+    ) -> Result<()> {
         // SAFETY: the caller guarantees `len` valid and unshared bytes at both addresses until the copy is done.
         let code = unsafe { sys::cuMemcpyDtoHAsync_v2(to.cast(), from, len, stream.0) };
         self.check(code, "cuMemcpyDtoHAsync_v2", Some(len))
@@ -341,7 +353,7 @@ impl Entered {
     /// unused by others until the kernel is done.
     pub(super) unsafe fn launch(
         &self,
-        stream: &Stream,
+        stream: &DeviceStream,
         function: &Function,
         (blocks, threads): (u32, u32),
         parameters: &mut [*mut libc::c_void],
@@ -372,25 +384,25 @@ impl Entered {
     /// As for `copy_in`; each address must belong to the context paired with it.
     pub(super) unsafe fn copy_across(
         &self,
-        stream: &Stream,
-        (to, there): (Address, &Context),
-        (from, here): (Address, &Context),
+        stream: &DeviceStream,
+        (to, present): (DeviceAddress, &DeviceContext),
+        (from, here): (DeviceAddress, &DeviceContext),
         len: usize,
     ) -> Result<()> {
         // SAFETY: the caller guarantees `len` valid and unshared bytes at both addresses, in these contexts, until the copy is done.
-        let code = unsafe { sys::cuMemcpyPeerAsync(to, there.handle, from, here.handle, len, stream.0) };
+        let code = unsafe { sys::cuMemcpyPeerAsync(to, present.handle, from, here.handle, len, stream.0) };
         self.check(code, "cuMemcpyPeerAsync", Some(len))
     }
 }
 
 /// A queue of a device, kept until the process ends.
 #[derive(Debug)]
-pub(super) struct Stream(pub(super) sys::CUstream);
+pub(super) struct DeviceStream(pub(super) sys::CUstream);
 
 // SAFETY: handles of the driver may be used from any thread.
-unsafe impl Send for Stream {}
+unsafe impl Send for DeviceStream {}
 // SAFETY: the driver is thread-safe, and shared references only read the handle.
-unsafe impl Sync for Stream {}
+unsafe impl Sync for DeviceStream {}
 
 /// A point in a stream. Its owner must destroy it, inside the context.
 #[derive(Debug)]

@@ -9,7 +9,7 @@ use std::sync::PoisonError;
 
 use once_cell::race::OnceBox;
 
-use super::driver::{Address, Entered, Function, Stream};
+use super::driver::{DeviceAddress, DeviceStream, Entered, Function};
 use crate::cast::{description, is_supported, require_scalable};
 use crate::device::Blocks;
 use crate::dtype::DType;
@@ -65,14 +65,14 @@ type Parameter = Vec<u64>;
 
 /// A kernel and its parameters. It converts elements, or blocks of elements, one to one.
 #[derive(Debug, Clone)]
-pub(crate) struct Kernel {
+pub(crate) struct DeviceKernel {
     name: &'static str,
     /// The bits of an input element or block, and of its output.
     bits: (usize, usize),
     more: Vec<Parameter>,
 }
 
-impl Kernel {
+impl DeviceKernel {
     /// The kernel of this name; `None` if it does not exist.
     fn named(name: &str, bits: (usize, usize), more: Vec<Parameter>) -> Option<Self> {
         let (name, _) = texts().by_name.get_key_value(name)?;
@@ -117,7 +117,7 @@ impl Kernel {
     }
 
     /// The kernel with `len` bytes at an address as an additional input.
-    pub(super) fn reading(&self, start: Address, len: usize) -> Self {
+    pub(super) fn reading(&self, start: DeviceAddress, len: usize) -> Self {
         let mut more = self.more.clone();
         more.insert(0, vec![start, len as u64]);
         Self { more, ..self.clone() }
@@ -161,9 +161,9 @@ fn label(dtype: DType) -> &'static str {
 
 /// The kernels compiled for a device.
 #[derive(Debug, Default)]
-pub(super) struct Kernels(Mutex<HashMap<&'static str, Function>>);
+pub(super) struct CompiledKernels(Mutex<HashMap<&'static str, Function>>);
 
-impl Kernels {
+impl CompiledKernels {
     /// Queues a kernel for `count` elements or blocks.
     ///
     /// # Safety
@@ -172,9 +172,9 @@ impl Kernels {
     pub(super) unsafe fn launch(
         &self,
         entered: &Entered,
-        stream: &Stream,
-        kernel: &Kernel,
-        (from, to): (Address, Address),
+        stream: &DeviceStream,
+        kernel: &DeviceKernel,
+        (from, to): (DeviceAddress, DeviceAddress),
         count: usize,
     ) -> Result<()> {
         if count == 0 {
@@ -193,7 +193,7 @@ impl Kernels {
     }
 
     /// Compiles a kernel ahead of its first launch.
-    pub(super) fn compile(&self, entered: &Entered, kernel: &Kernel) -> Result<()> {
+    pub(super) fn compile(&self, entered: &Entered, kernel: &DeviceKernel) -> Result<()> {
         self.function(entered, kernel.name).map(drop)
     }
 
@@ -235,7 +235,7 @@ mod tests {
     fn every_encoding_has_a_kernel_for_every_target() {
         for encoding in Encoding::all() {
             for to in [DType::Float32, DType::Float16, DType::BFloat16] {
-                assert!(Kernel::dequantize(encoding, to).is_some(), "{encoding} to {to}");
+                assert!(DeviceKernel::dequantize(encoding, to).is_some(), "{encoding} to {to}");
             }
         }
     }

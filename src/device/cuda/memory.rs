@@ -4,8 +4,8 @@ use std::any::Any;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::driver::{Address, Entered, Event, Stream};
-use super::kernels::Kernel;
+use super::driver::{DeviceAddress, DeviceStream, Entered, Event};
+use super::kernels::DeviceKernel;
 use super::staging::{HostBlock, PIECE, STAGING};
 use super::{Cuda, reach};
 use crate::device::{Device, waiting};
@@ -16,7 +16,7 @@ use crate::workers::Interrupt;
 #[derive(Debug)]
 pub struct DeviceMemory {
     pub(super) on: &'static Cuda,
-    address: Address,
+    address: DeviceAddress,
     len: usize,
     /// Completes when all writes are done; `None` for empty memory.
     ready: Option<Event>,
@@ -156,7 +156,7 @@ impl DeviceMemory {
     /// If the input is outside the memory, or `besides` is on another device.
     pub(crate) fn convert(
         &self,
-        kernel: &Kernel,
+        kernel: &DeviceKernel,
         start: usize,
         count: usize,
         besides: Option<(&Self, Range<usize>)>,
@@ -193,19 +193,19 @@ impl DeviceMemory {
     /// # Panics
     /// If this memory has fewer bytes than the other one.
     pub fn send_to(&self, start: usize, other: &Self) -> Result<()> {
-        let (from, here, there) = (self.part(start, other.len), self.on, other.on);
+        let (from, here, present) = (self.part(start, other.len), self.on, other.on);
         if other.len == 0 {
             return Ok(());
         }
         let entered = here.enter()?;
         self.follow(&entered, &here.compute)?;
-        let (to, from) = ((other.address, &there.context), (from, &here.context));
+        let (to, from) = ((other.address, &present.context), (from, &here.context));
         // SAFETY: `part` checked the range. Both memories are freed only after their events complete, which are recorded behind the copy.
         unsafe { entered.copy_across(&here.compute, to, from, other.len) }?;
         let noted = self.note_written(&entered, &here.compute).and_then(|()| {
-            let entered = there.enter()?;
-            self.follow(&entered, &there.compute)?;
-            other.note_written(&entered, &there.compute)
+            let entered = present.enter()?;
+            self.follow(&entered, &present.compute)?;
+            other.note_written(&entered, &present.compute)
         });
         noted.inspect_err(|_| {
             let _ = entered.drain(&here.compute); // if this also fails, no copy is in flight
@@ -216,13 +216,13 @@ impl DeviceMemory {
     ///
     /// # Panics
     /// If the range is outside the memory.
-    pub(super) fn part(&self, start: usize, len: usize) -> Address {
+    pub(super) fn part(&self, start: usize, len: usize) -> DeviceAddress {
         assert!(start <= self.len && len <= self.len - start, "bytes {start} + {len} of {}", self.len);
         self.address + start as u64
     }
 
     /// Makes later work on the stream wait for all writes.
-    pub(super) fn follow(&self, entered: &Entered, stream: &Stream) -> Result<()> {
+    pub(super) fn follow(&self, entered: &Entered, stream: &DeviceStream) -> Result<()> {
         match &self.ready {
             // SAFETY: the stream exists until the process ends.
             Some(ready) if !self.is_new() => unsafe { entered.wait_on(stream.0, ready) },
@@ -231,7 +231,7 @@ impl DeviceMemory {
     }
 
     /// Records the stream's work so far as a use of the bytes, which a free waits for, too.
-    pub(super) fn note_written(&self, entered: &Entered, stream: &Stream) -> Result<()> {
+    pub(super) fn note_written(&self, entered: &Entered, stream: &DeviceStream) -> Result<()> {
         self.has_content.store(true, Ordering::Relaxed);
         self.ready.as_ref().map_or(Ok(()), |ready| entered.record(ready, stream))
     }

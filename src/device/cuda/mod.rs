@@ -13,18 +13,18 @@ use std::sync::PoisonError;
 use once_cell::race::OnceBox;
 use once_cell::sync::OnceCell;
 
-use driver::{Address, Context, Entered, Started, Stream, start};
-use kernels::Kernels;
+use driver::{DeviceAddress, DeviceContext, DeviceStream, Entered, Started, start};
+use kernels::CompiledKernels;
 use staging::STAGING;
 
 use crate::error::{Error, Result};
 use crate::sync::{Mutex, process};
 
 pub(crate) use cufile::CuFile;
-pub(crate) use kernels::Kernel;
+pub(crate) use kernels::DeviceKernel;
 pub use memory::DeviceMemory;
 pub(crate) use staging::PIECE;
-pub(crate) use upload::Upload;
+pub(crate) use upload::DeviceUpload;
 
 /// The started driver.
 struct Driver {
@@ -37,42 +37,46 @@ struct Driver {
 /// A device and its streams.
 #[derive(Debug)]
 pub(super) struct Cuda {
-    context: Context,
+    context: DeviceContext,
     process: u32,
     /// For copies to new device memory, which need no synchronization with other work. With two, one copy begins while another ends.
-    uploads: [Lane; 2],
+    uploads: [CopyLane; 2],
     /// For copies from the device, after the work on the default stream, which may write there.
-    download: Stream,
+    download: DeviceStream,
     /// For kernels on existing tensors, also after the work on the default stream.
-    compute: Stream,
-    kernels: Kernels,
+    compute: DeviceStream,
+    kernels: CompiledKernels,
 }
 
 /// A stream for copies to the device, with scratch memory there for a kernel's input.
 #[derive(Debug)]
-struct Lane {
-    stream: Stream,
+struct CopyLane {
+    stream: DeviceStream,
     /// [`PIECE`] bytes, allocated on first use. A thread locks them while it queues work that uses them.
-    scratch: Mutex<Option<Address>>,
+    scratch: Mutex<Option<DeviceAddress>>,
 }
 
-impl Lane {
+impl CopyLane {
     /// Queues work that may use the scratch memory, without other work in between.
-    fn with_scratch<T>(&self, entered: &Entered, ask: impl FnOnce(&Stream, Address) -> Result<T>) -> Result<T> {
+    fn with_scratch<T>(
+        &self,
+        entered: &Entered,
+        ask: impl FnOnce(&DeviceStream, DeviceAddress) -> Result<T>,
+    ) -> Result<T> {
         let mut scratch = self.scratch.lock().unwrap_or_else(PoisonError::into_inner);
-        let room = match *scratch {
-            Some(room) => room,
+        let buffer = match *scratch {
+            Some(buffer) => buffer,
             None => *scratch.insert(entered.alloc(PIECE)?),
         };
-        ask(&self.stream, room)
+        ask(&self.stream, buffer)
     }
 
     /// Frees the scratch memory after its last use.
     fn release(&self, entered: &Entered) {
-        if let Some(room) = self.scratch.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        if let Some(buffer) = self.scratch.lock().unwrap_or_else(PoisonError::into_inner).take() {
             let _ = entered.drain(&self.stream);
             // SAFETY: the address is of `alloc`, was cleared above, and only this stream uses it, which was drained.
-            let _ = unsafe { entered.free(room) };
+            let _ = unsafe { entered.free(buffer) };
         }
     }
 }
@@ -125,13 +129,13 @@ const FORKED: &str = "this process was forked after its parent had started CUDA,
 
 impl Cuda {
     fn new(started: Started, index: u32) -> Result<Self> {
-        let context = Context::retain(started, index)?;
+        let context = DeviceContext::retain(started, index)?;
         let entered = context.enter()?;
-        let lane = || Ok::<_, Error>(Lane { stream: entered.stream(true)?, scratch: Mutex::default() });
+        let lane = || Ok::<_, Error>(CopyLane { stream: entered.stream(true)?, scratch: Mutex::default() });
         let uploads = [lane()?, lane()?];
         let (download, compute) = (entered.stream(false)?, entered.stream(false)?);
         drop(entered);
-        let kernels = Kernels::default();
+        let kernels = CompiledKernels::default();
         Ok(Self { context, process: process(), uploads, download, compute, kernels })
     }
 

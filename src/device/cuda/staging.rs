@@ -9,7 +9,7 @@ use std::ptr::NonNull;
 use std::sync::PoisonError;
 
 use super::Cuda;
-use super::driver::{Address, Entered, Stream};
+use super::driver::{DeviceAddress, DeviceStream, Entered};
 use super::uses::Uses;
 use crate::error::Result;
 use crate::huge_pages::HugePages;
@@ -73,8 +73,8 @@ impl Staging {
     /// Returns blocks for the next load, up to `most` in total.
     pub(super) fn keep(&self, mut blocks: VecDeque<HostBlock>, most: usize) {
         let mut kept = self.lock();
-        let room = most.saturating_sub(kept.blocks.len()).min(blocks.len());
-        kept.blocks.extend(blocks.drain(..room));
+        let space = most.saturating_sub(kept.blocks.len()).min(blocks.len());
+        kept.blocks.extend(blocks.drain(..space));
         kept.most = most.max(KEPT);
         drop(kept);
         drop(blocks);
@@ -141,12 +141,12 @@ impl HostBlock {
     /// Each target must have that many bytes, which stay valid and unused by others until the copy is done.
     pub(super) unsafe fn send(
         &mut self,
-        asked_of: (&'static Cuda, &Entered, &Stream),
-        parts: impl IntoIterator<Item = (usize, usize, Address)>,
+        requested_of: (&'static Cuda, &Entered, &DeviceStream),
+        parts: impl IntoIterator<Item = (usize, usize, DeviceAddress)>,
     ) -> Result<()> {
         let parts = parts.into_iter().inspect(|(from, len, _)| assert!(*from <= PIECE && *len <= PIECE - from));
         // SAFETY: the caller guarantees the targets. The parts are inside the block, which is not written or freed before its uses are over.
-        unsafe { self.uses.send(asked_of, self.start, parts) }
+        unsafe { self.uses.send(requested_of, self.start, parts) }
     }
 
     /// Queues a copy of `len` bytes of a device to the start of the block.
@@ -155,16 +155,16 @@ impl HostBlock {
     /// `from` must have `len` bytes, which stay valid until the copy is done.
     pub(super) unsafe fn fetch(
         &mut self,
-        (on, entered, stream): (&'static Cuda, &Entered, &Stream),
-        from: Address,
+        (on, entered, stream): (&'static Cuda, &Entered, &DeviceStream),
+        from: DeviceAddress,
         len: usize,
     ) -> Result<()> {
         assert!(len <= PIECE);
         self.uses.wait()?; // copies to a device may still be in flight
         // SAFETY: the caller guarantees the source. The block has at least `len` bytes, which are not used before its uses are over.
-        let asked = unsafe { entered.copy_out(stream, self.start.as_ptr(), from, len) };
+        let requested = unsafe { entered.copy_out(stream, self.start.as_ptr(), from, len) };
         let noted = self.uses.note(on, entered, stream);
-        asked.and(noted)
+        requested.and(noted)
     }
 }
 

@@ -6,22 +6,22 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError};
 
 use super::cufile::CuFile;
-use super::driver::{Address, Entered, Stream};
-use super::kernels::Kernel;
+use super::driver::{DeviceAddress, DeviceStream, Entered};
+use super::kernels::DeviceKernel;
 use super::memory::DeviceMemory;
 use super::staging::{HostBlock, PIECE, STAGING};
-use super::{Cuda, Lane};
-use crate::device::Span;
+use super::{CopyLane, Cuda};
+use crate::device::DeviceSpan;
 use crate::error::Result;
 use crate::sync::{Condvar, Mutex, MutexGuard};
 
 /// An upload to device memory. Pinned host memory is bounded, and freed only after the copies that use it.
 #[derive(Debug)]
-pub(crate) struct Upload {
+pub(crate) struct DeviceUpload {
     memories: Vec<Arc<DeviceMemory>>,
     /// Their devices, without duplicates.
     devices: Vec<&'static Cuda>,
-    ring: Mutex<Ring>,
+    ring: Mutex<StagingRing>,
     given_back: Condvar,
     /// The maximum number of staging buffers.
     most: usize,
@@ -34,12 +34,12 @@ const KERNEL_ALIGN: usize = 256;
 
 /// Idle staging buffers, the first sent in front, and the total number.
 #[derive(Debug)]
-struct Ring {
+struct StagingRing {
     kept: VecDeque<HostBlock>,
     made: usize,
 }
 
-impl Upload {
+impl DeviceUpload {
     /// Creates an upload to these memories, to which the caller has exclusive access. It uses at most `pinned` bytes of pinned host memory, or one
     /// block.
     pub(crate) fn new(memories: Vec<Arc<DeviceMemory>>, pinned: usize) -> Result<Self> {
@@ -55,7 +55,7 @@ impl Upload {
         }
         let most = (pinned / PIECE).max(1);
         let kept = STAGING.take_all(most);
-        let ring = Mutex::new(Ring { made: kept.len(), kept });
+        let ring = Mutex::new(StagingRing { made: kept.len(), kept });
         Ok(Self { memories, devices, ring, given_back: Condvar::new(), most, sent: AtomicUsize::new(0) })
     }
 
@@ -64,11 +64,11 @@ impl Upload {
     ///
     /// # Panics
     /// If a part is outside the staging buffer, or its place outside the memory.
-    pub(crate) fn write(&self, fill: impl FnOnce(&mut [u8]) -> Result<Vec<Span>>) -> Result<()> {
+    pub(crate) fn write(&self, fill: impl FnOnce(&mut [u8]) -> Result<Vec<DeviceSpan>>) -> Result<()> {
         let mut block = self.take()?;
         let written = block.bytes().and_then(fill).and_then(|spans| {
             // SAFETY: `send` passes only targets that stay valid and unused by others until the stream is done.
-            self.send(&spans, |asked_of, parts| unsafe { block.send(asked_of, parts) })
+            self.send(&spans, |requested_of, parts| unsafe { block.send(requested_of, parts) })
         });
         self.lock().kept.push_back(block);
         self.given_back.notify_one();
@@ -81,7 +81,7 @@ impl Upload {
     }
 
     /// Writes bytes of a file by GPUDirect Storage to the place in `span`, which also has their number; `offset` is their start in the file.
-    pub(crate) fn write_through(&self, file: &CuFile, span: &Span, offset: u64) -> Result<()> {
+    pub(crate) fn write_through(&self, file: &CuFile, span: &DeviceSpan, offset: u64) -> Result<()> {
         file.read(offset, &self.memories[span.memory], span.at, span.len)
     }
 
@@ -91,15 +91,15 @@ impl Upload {
     /// done.
     fn send(
         &self,
-        spans: &[Span],
-        mut copy: impl FnMut((&'static Cuda, &Entered, &Stream), Vec<(usize, usize, Address)>) -> Result<()>,
+        spans: &[DeviceSpan],
+        mut copy: impl FnMut((&'static Cuda, &Entered, &DeviceStream), Vec<(usize, usize, DeviceAddress)>) -> Result<()>,
     ) -> Result<()> {
         let turn = self.sent.fetch_add(1, Ordering::Relaxed);
-        let device = |span: &Span| self.memories[span.memory].on;
+        let device = |span: &DeviceSpan| self.memories[span.memory].on;
         for spans in spans.chunk_by(|a, b| ptr::eq(device(a), device(b))) {
             let (on, entered) = (device(&spans[0]), device(&spans[0]).enter()?);
             let lane = &on.uploads[turn % on.uploads.len()];
-            let to = |span: &Span, len: usize| self.memories[span.memory].part(span.at, len);
+            let to = |span: &DeviceSpan, len: usize| self.memories[span.memory].part(span.at, len);
             // `self` owns the target memory, and frees it, or hands it out with an event, after the streams are done.
             if spans.iter().all(|span| span.kernel.is_none()) {
                 let parts = spans.iter().map(|span| (span.from, span.len, to(span, span.len)));
@@ -108,18 +108,18 @@ impl Upload {
             }
             // Only this closure uses the scratch memory until it returns; later uses are queued on the same stream.
             lane.with_scratch(&entered, |stream, scratch| {
-                let (mut parts, mut launches, mut room) = (Vec::with_capacity(spans.len()), Vec::new(), 0);
+                let (mut parts, mut launches, mut scratch_used) = (Vec::with_capacity(spans.len()), Vec::new(), 0);
                 for span in spans {
                     let Some((kernel, count)) = &span.kernel else {
                         parts.push((span.from, span.len, to(span, span.len)));
                         continue;
                     };
                     let made = kernel.bytes(*count).map_or(usize::MAX, |(_, made)| made);
-                    parts.push((span.from, span.len, scratch + room as u64));
-                    launches.push((kernel, *count, (scratch + room as u64, to(span, made))));
-                    room += span.len.next_multiple_of(KERNEL_ALIGN);
+                    parts.push((span.from, span.len, scratch + scratch_used as u64));
+                    launches.push((kernel, *count, (scratch + scratch_used as u64, to(span, made))));
+                    scratch_used += span.len.next_multiple_of(KERNEL_ALIGN);
                 }
-                assert!(room <= PIECE, "{room} bytes to convert at a time");
+                assert!(scratch_used <= PIECE, "{scratch_used} bytes to convert at a time");
                 copy((on, &entered, stream), parts)?;
                 launches.into_iter().try_for_each(|(kernel, count, places)| {
                     // SAFETY: the target is in memory of `self`, and the input in the scratch memory of this stream. The input's copy precedes the
@@ -132,12 +132,12 @@ impl Upload {
     }
 
     /// Whether all devices can run a kernel; compiles it for each.
-    pub(crate) fn can_run(&self, kernel: &Kernel) -> bool {
+    pub(crate) fn can_run(&self, kernel: &DeviceKernel) -> bool {
         let compiled = |on: &&'static Cuda| on.enter().and_then(|entered| on.kernels.compile(&entered, kernel));
         self.devices.iter().all(|on| compiled(on).is_ok())
     }
 
-    fn lock(&self) -> MutexGuard<'_, Ring> {
+    fn lock(&self) -> MutexGuard<'_, StagingRing> {
         self.ring.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -150,7 +150,7 @@ impl Upload {
     /// Takes a staging buffer: a free one, a new one, or else the one that will be free first.
     fn take(&self) -> Result<HostBlock> {
         let new = || HostBlock::new(self.devices[0]);
-        let none = |ring: &mut Ring| ring.kept.is_empty() && ring.made >= self.most;
+        let none = |ring: &mut StagingRing| ring.kept.is_empty() && ring.made >= self.most;
         let mut ring = self.given_back.wait_while(self.lock(), none).unwrap_or_else(PoisonError::into_inner);
         if (ring.made >= self.most || ring.kept.front().is_some_and(HostBlock::is_free))
             && let Some(block) = ring.kept.pop_front()
@@ -171,8 +171,8 @@ impl Upload {
     pub(crate) fn finish(mut self) -> Result<Vec<Arc<DeviceMemory>>> {
         for on in &self.devices {
             let entered = on.enter()?;
-            let [Lane { stream: first, .. }, others @ ..] = &on.uploads;
-            for Lane { stream, .. } in others {
+            let [CopyLane { stream: first, .. }, others @ ..] = &on.uploads;
+            for CopyLane { stream, .. } in others {
                 let mut done = entered.event()?;
                 // SAFETY: the stream exists until the process ends.
                 let joined = entered.record(&done, stream).and_then(|()| unsafe { entered.wait_on(first.0, &done) });
@@ -190,13 +190,13 @@ impl Upload {
     }
 }
 
-impl Drop for Upload {
+impl Drop for DeviceUpload {
     fn drop(&mut self) {
         if !self.memories.is_empty() {
             for on in &self.devices {
                 // Without a context, as in a forked child, there is nothing to wait for, and nothing is freed.
                 let Ok(entered) = on.enter() else { continue };
-                for Lane { stream, .. } in &on.uploads {
+                for CopyLane { stream, .. } in &on.uploads {
                     let _ = entered.drain(stream); // if this fails, no copy is in flight
                 }
             }

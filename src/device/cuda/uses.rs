@@ -3,7 +3,7 @@
 use std::ptr::{self, NonNull};
 
 use super::Cuda;
-use super::driver::{Address, Entered, Event, Stream};
+use super::driver::{DeviceAddress, DeviceStream, Entered, Event};
 use crate::error::Result;
 
 /// For each stream that copies from or to the memory, the event of its last copy.
@@ -56,23 +56,23 @@ impl Uses {
     /// others until the copy is done.
     pub(super) unsafe fn send(
         &mut self,
-        (on, entered, stream): (&'static Cuda, &Entered, &Stream),
+        (on, entered, stream): (&'static Cuda, &Entered, &DeviceStream),
         start: NonNull<u8>,
-        parts: impl IntoIterator<Item = (usize, usize, Address)>,
+        parts: impl IntoIterator<Item = (usize, usize, DeviceAddress)>,
     ) -> Result<()> {
-        let asked = parts.into_iter().try_for_each(|(from, len, to)| {
+        let requested = parts.into_iter().try_for_each(|(from, len, to)| {
             // SAFETY: the caller guarantees the part and the target until the copy is done.
             unsafe { entered.copy_in(stream, to, start.as_ptr().add(from), len) }
         });
         // Also after an error: the first copies may be queued.
         let noted = self.note(on, entered, stream);
-        asked.and(noted)
+        requested.and(noted)
     }
 
     /// Records the work of the stream; if that fails, waits for it here.
-    pub(super) fn note(&mut self, on: &'static Cuda, entered: &Entered, stream: &Stream) -> Result<()> {
+    pub(super) fn note(&mut self, on: &'static Cuda, entered: &Entered, stream: &DeviceStream) -> Result<()> {
         let handle = stream.0.addr();
-        let known = |wanted| self.0.iter().position(|used| ptr::eq(used.on, on) && used.stream == wanted);
+        let known = |requested| self.0.iter().position(|used| ptr::eq(used.on, on) && used.stream == requested);
         let noted = match known(handle).or_else(|| known(NONE)) {
             Some(place) => {
                 self.0[place].stream = handle;

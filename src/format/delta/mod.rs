@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use twox_hash::{XxHash3_64, XxHash3_128};
 
-use crate::delta::{BLOCK, List, Lists, Places};
+use crate::delta::{BLOCK, ElementPositions, List, Lists};
 use crate::dtype::DType;
 use crate::error::{Diagnostic, Result};
 use crate::format::{MAX_HEADER_BYTES, json};
@@ -37,14 +37,14 @@ pub const COLUMNS: usize = 8;
 pub const MAX_SAMPLES: usize = 32;
 
 /// A tensor that changed in part: dtype, as safetensors names it, shape, and the digest of its rows.
-pub type Changed = (String, Vec<u64>, String);
+pub type PartlyChanged = (String, Vec<u64>, String);
 /// A block of the base: the name of its tensor, its number, and the hash of its bytes.
 pub type Sample = (String, u64, String);
 
 /// The description of a delta in its metadata. No field has a default, and no other field is accepted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Header {
+pub struct DeltaHeader {
     /// Of the format.
     version: u64,
     /// The identity of the base checkpoint; for a delta of another library, its name of the version, or nothing.
@@ -61,7 +61,7 @@ pub struct Header {
     pub removed: Vec<String>,
     /// The tensors that changed in part.
     #[serde(deserialize_with = "json::unique")]
-    pub changed: BTreeMap<String, Changed>,
+    pub changed: BTreeMap<String, PartlyChanged>,
     /// The tensors that are stored whole, and the digests of their rows.
     #[serde(deserialize_with = "json::unique")]
     pub whole: BTreeMap<String, String>,
@@ -75,7 +75,7 @@ struct Versioned {
     version: u64,
 }
 
-impl Header {
+impl DeltaHeader {
     /// Of a delta from one version to another, with nothing in it.
     pub fn new(base: String, target: String) -> Self {
         Self {
@@ -98,7 +98,7 @@ impl Header {
     /// Another kind of file, another version of the format, a wrong digest of the header, or tensors that differ from the description.
     pub fn read(metadata: &[(String, String)], tensors: &TensorTable) -> Result<Self> {
         let refused = |cause: String| Err(Diagnostic::new(rules::DELTA_HEADER, cause).format());
-        let find = |wanted: &str| metadata.iter().find(|(key, _)| key == wanted).map(|(_, value)| &**value);
+        let find = |requested: &str| metadata.iter().find(|(key, _)| key == requested).map(|(_, value)| &**value);
         let Some(json) = find(KEY) else {
             return refused(format!(
                 "its tensors have names under '{PREFIX}', as those of a delta, but its metadata have no key {KEY}: the header was damaged"
@@ -107,7 +107,7 @@ impl Header {
         let header = Self::parse(json)?;
         let (Some(digest), 2) = (find(DIGEST), metadata.len()) else {
             let keys: Vec<&str> = metadata.iter().map(|(key, _)| &**key).collect();
-            let keys = text::shown(&keys.join(", "));
+            let keys = text::escape(&keys.join(", "));
             return refused(format!("its metadata have the keys {keys}; those of a delta are {KEY} and {DIGEST}"));
         };
         let own = digest_of_header(
@@ -118,7 +118,7 @@ impl Header {
             }),
         );
         if digest != own {
-            let digest = text::shown(digest);
+            let digest = text::escape(digest);
             return refused(format!("its header has the digest {own}, but states {digest}: it was damaged"));
         }
         header.check_tensors(tensors)?;
@@ -144,20 +144,20 @@ impl Header {
         };
         for identity in [&header.base, &header.target, &header.base_tensors].into_iter().chain(&header.folded) {
             if !is_hexadecimal(identity, 32) {
-                return refused(format!("'{}' is not an identity of 32 hexadecimal digits", text::shown(identity)));
+                return refused(format!("'{}' is not an identity of 32 hexadecimal digits", text::escape(identity)));
             }
         }
         let digests = header.changed.values().map(|(.., rows)| rows).chain(header.whole.values());
         let digests = digests.chain(header.samples.iter().map(|(.., hash)| hash)).chain([&header.unchanged]);
         if let Some(digest) = digests.into_iter().find(|digest| !is_hexadecimal(digest, 16)) {
-            return refused(format!("'{}' is not a digest of 16 hexadecimal digits", text::shown(digest)));
+            return refused(format!("'{}' is not a digest of 16 hexadecimal digits", text::escape(digest)));
         }
         let is_changed = |name: &&String| header.changed.contains_key(*name) || header.whole.contains_key(*name);
         if let Some(name) = header.removed.iter().find(is_changed) {
-            return refused(format!("'{}' is both changed and removed", text::shown(name)));
+            return refused(format!("'{}' is both changed and removed", text::escape(name)));
         }
         if let Some(name) = header.whole.keys().find(|name| header.changed.contains_key(*name)) {
-            return refused(format!("'{}' is there both in part and as a whole", text::shown(name)));
+            return refused(format!("'{}' is there both in part and as a whole", text::escape(name)));
         }
         if header.samples.len() > MAX_SAMPLES {
             let (count, most) = (header.samples.len(), MAX_SAMPLES);
@@ -171,16 +171,16 @@ impl Header {
         let parts = self.changed.keys().flat_map(|name| [blocks_of(name), changes_of(name)]);
         let wholes = self.whole.keys().flat_map(|name| [blocks_of(name), values_of(name)]);
         let mut expected: Vec<String> = parts.chain(wholes).chain([UNCHANGED.to_owned()]).collect();
-        let mut there: Vec<&str> = tensors.iter().map(|info| info.name).collect();
+        let mut present: Vec<&str> = tensors.iter().map(|info| info.name).collect();
         expected.sort_unstable();
-        there.sort_unstable();
-        if there == expected {
+        present.sort_unstable();
+        if present == expected {
             return Ok(());
         }
-        let missing = expected.iter().find(|name| there.binary_search(&&***name).is_err());
-        let cause = match (missing, there.iter().find(|name| !expected.iter().any(|own| own == **name))) {
-            (Some(name), _) => format!("the delta has no '{}', which its metadata need", text::shown(name)),
-            (None, Some(name)) => format!("the delta has '{}', of which its metadata say nothing", text::shown(name)),
+        let missing = expected.iter().find(|name| present.binary_search(&&***name).is_err());
+        let cause = match (missing, present.iter().find(|name| !expected.iter().any(|own| own == **name))) {
+            (Some(name), _) => format!("the delta has no '{}', which its metadata need", text::escape(name)),
+            (None, Some(name)) => format!("the delta has '{}', of which its metadata say nothing", text::escape(name)),
             (None, None) => "the delta has two tensors of one name".to_owned(),
         };
         Err(Diagnostic::new(rules::DELTA_HEADER, cause).format())
@@ -317,7 +317,7 @@ pub fn width(dtype: DType) -> usize {
 
 /// A block of a tensor that changed: [`BLOCK`] elements, or the rest of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Block {
+pub struct ChangedBlock {
     /// Its number in the tensor.
     pub number: u64,
     /// Where its record begins among those of the tensor.
@@ -332,7 +332,7 @@ pub struct Block {
     pub record: u64,
 }
 
-impl Block {
+impl ChangedBlock {
     /// The block of a tensor that is stored whole: it has no record, and its bytes have this hash.
     pub fn of_values(number: u64, hash: u64) -> Self {
         let lists = Lists { low: List::EMPTY, whole: List::EMPTY };
@@ -342,7 +342,7 @@ impl Block {
     /// As a row.
     pub fn row(&self) -> [u64; COLUMNS] {
         let Lists { low, whole } = self.lists;
-        let bit = |list: List| u64::from(list.places == Places::Numbers);
+        let bit = |list: List| u64::from(list.places == ElementPositions::Numbers);
         let places = bit(low) | bit(whole) << 1;
         [self.number, self.start, low.count.into(), whole.count.into(), places, self.base, self.target, self.record]
     }
@@ -350,7 +350,7 @@ impl Block {
     fn of_row(row: [u64; COLUMNS]) -> Option<Self> {
         let [number, start, low, whole, places, base, target, record] = row;
         let list = |count: u64, bit: u64| {
-            let places = if places >> bit & 1 == 1 { Places::Numbers } else { Places::Gaps };
+            let places = if places >> bit & 1 == 1 { ElementPositions::Numbers } else { ElementPositions::Gaps };
             let count = u32::try_from(count).ok().filter(|count| u64::from(*count) <= BLOCK as u64)?;
             Some(List { count, places })
         };
@@ -363,16 +363,16 @@ impl Block {
 ///
 /// # Errors
 /// Invalid rows, and rows that are not in the order of their blocks and records, or point beyond the end.
-pub fn read_blocks(rows: &[u8], blocks: u64, changes: u64) -> Result<Vec<Block>> {
+pub fn read_blocks(rows: &[u8], blocks: u64, changes: u64) -> Result<Vec<ChangedBlock>> {
     let refused = |row: usize, cause: &str| {
         let cause = format!("row {row} of its blocks {cause}");
         Err(Diagnostic::new(rules::DELTA_CHANGES, cause).format())
     };
     let (words, _) = rows.as_chunks::<8>();
     let (rows, _) = words.as_chunks::<COLUMNS>();
-    let mut read: Vec<Block> = Vec::with_capacity(rows.len());
+    let mut read: Vec<ChangedBlock> = Vec::with_capacity(rows.len());
     for (position, row) in rows.iter().enumerate() {
-        let Some(block) = Block::of_row(row.map(u64::from_le_bytes)) else {
+        let Some(block) = ChangedBlock::of_row(row.map(u64::from_le_bytes)) else {
             return refused(position, "has counts that no block has");
         };
         if block.number >= blocks || block.start > changes {
@@ -394,7 +394,7 @@ mod tests {
     use super::*;
     use crate::tensor::{Span, TensorInfo};
 
-    fn written(header: &Header) -> (Vec<(String, String)>, TensorTable) {
+    fn written(header: &DeltaHeader) -> (Vec<(String, String)>, TensorTable) {
         let mut tensors = TensorTable::with_capacity(3, 100).expect("room");
         for name in [UNCHANGED.to_owned(), blocks_of("a"), changes_of("a")] {
             let span = Span::within(16, 8, 8).expect("a span");
@@ -409,17 +409,17 @@ mod tests {
 
     #[test]
     fn a_header_is_what_was_written_and_nothing_else_is_one() {
-        let mut header = Header::new("0".repeat(32), "f".repeat(32));
+        let mut header = DeltaHeader::new("0".repeat(32), "f".repeat(32));
         (header.base_tensors, header.unchanged) = ("1".repeat(32), "2".repeat(16));
         header.changed.insert("a".to_owned(), ("BF16".to_owned(), vec![2, 3], "3".repeat(16)));
         let (metadata, tensors) = written(&header);
-        assert_eq!(Header::read(&metadata, &tensors).expect("a header"), header);
-        let refused = |json: &str| Header::parse(json).expect_err("none").to_string();
+        assert_eq!(DeltaHeader::read(&metadata, &tensors).expect("a header"), header);
+        let refused = |json: &str| DeltaHeader::parse(json).expect_err("none").to_string();
         let json = header.to_json();
         assert!(refused("{").contains("are not those of a delta"));
         assert!(refused(&json.replace("\"version\":2", "\"version\":1")).contains("a delta of version 1"));
         assert!(refused(&json.replace('f', "g")).contains("are not those of a delta"));
-        assert!(refused(&json.replace("ffff", "gggg")).contains("no identity"));
+        assert!(refused(&json.replace("ffff", "gggg")).contains("not an identity"));
         assert!(refused(&json.replace("\"folded\":[],", "")).contains("missing field"));
         assert!(refused(&json.replace("\"folded\"", "\"more\":1,\"folded\"")).contains("unknown field"));
         header.removed.push("a".to_owned());
@@ -428,7 +428,7 @@ mod tests {
 
     #[test]
     fn every_flipped_bit_of_the_metadata_is_an_error() {
-        let mut header = Header::new("0".repeat(32), "f".repeat(32));
+        let mut header = DeltaHeader::new("0".repeat(32), "f".repeat(32));
         (header.base_tensors, header.unchanged) = ("1".repeat(32), "2".repeat(16));
         header.changed.insert("a".to_owned(), ("BF16".to_owned(), vec![2, 3], "3".repeat(16)));
         let (metadata, tensors) = written(&header);
@@ -445,7 +445,7 @@ mod tests {
                     } else {
                         metadata[number].1 = flipped;
                     }
-                    assert!(Header::read(&metadata, &tensors).is_err(), "bit {bit} of {text}");
+                    assert!(DeltaHeader::read(&metadata, &tensors).is_err(), "bit {bit} of {text}");
                 }
             }
         }
@@ -453,8 +453,8 @@ mod tests {
 
     #[test]
     fn rows_are_in_order_and_within_their_tensor() {
-        let low = List { count: 3, places: Places::Numbers };
-        let block = |number, start| Block {
+        let low = List { count: 3, places: ElementPositions::Numbers };
+        let block = |number, start| ChangedBlock {
             number,
             start,
             lists: Lists { low, whole: List::EMPTY },
@@ -462,11 +462,12 @@ mod tests {
             target: 9,
             record: 5,
         };
-        let bytes =
-            |blocks: &[Block]| -> Vec<u8> { blocks.iter().flat_map(Block::row).flat_map(u64::to_le_bytes).collect() };
+        let bytes = |blocks: &[ChangedBlock]| -> Vec<u8> {
+            blocks.iter().flat_map(ChangedBlock::row).flat_map(u64::to_le_bytes).collect()
+        };
         let good = [block(0, 0), block(4, 12)];
         assert_eq!(read_blocks(&bytes(&good), 5, 20).expect("rows"), good);
-        let refused = |blocks: &[Block]| read_blocks(&bytes(blocks), 5, 20).expect_err("none").to_string();
+        let refused = |blocks: &[ChangedBlock]| read_blocks(&bytes(blocks), 5, 20).expect_err("none").to_string();
         assert!(refused(&[block(0, 0), block(0, 9)]).contains("row 1 of its blocks is not in order"));
         assert!(refused(&[block(0, 0), block(5, 9)]).contains("beyond the end"));
         assert!(refused(&[block(0, 0), block(1, 21)]).contains("beyond the end"));

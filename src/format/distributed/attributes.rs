@@ -2,8 +2,8 @@
 
 use super::refused;
 use crate::error::Result;
-use crate::format::pickle::{GlobalUse, Object, ObjectId, Opaque, Pickled};
-use crate::format::shown;
+use crate::format::escape;
+use crate::format::pickle::{GlobalUse, ObjectId, Opaque, PickleObject, Pickled};
 use crate::tensor::TorchDType;
 
 /// The prefix of the modules of the dataclasses.
@@ -11,7 +11,7 @@ const MODULES: &str = "torch.distributed.";
 
 /// A class of torch's.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Class {
+pub(super) enum TorchClass {
     Metadata,
     MetadataIndex,
     TensorStorageMetadata,
@@ -21,7 +21,7 @@ pub(super) enum Class {
     StorageInfo,
 }
 
-impl Class {
+impl TorchClass {
     const ALL: [Self; 7] = [
         Self::Metadata,
         Self::MetadataIndex,
@@ -46,10 +46,10 @@ impl Class {
 }
 
 /// Which class each global of a pickle is, so that names are compared once and not for each instance.
-pub(super) fn classes(pickled: &Pickled) -> Vec<Option<Class>> {
+pub(super) fn classes(pickled: &Pickled) -> Vec<Option<TorchClass>> {
     let of = |global: &GlobalUse| {
         let is_torch = global.module.starts_with(MODULES);
-        Class::ALL.into_iter().find(|class| is_torch && class.name() == global.name)
+        TorchClass::ALL.into_iter().find(|class| is_torch && class.name() == global.name)
     };
     pickled.globals.iter().map(of).collect()
 }
@@ -58,29 +58,29 @@ pub(super) fn classes(pickled: &Pickled) -> Vec<Option<Class>> {
 #[derive(Clone, Copy)]
 pub(super) struct Attributes<'a> {
     pickled: &'a Pickled,
-    classes: &'a [Option<Class>],
+    classes: &'a [Option<TorchClass>],
 }
 
 impl<'a> Attributes<'a> {
-    pub(super) fn new(pickled: &'a Pickled, classes: &'a [Option<Class>]) -> Self {
+    pub(super) fn new(pickled: &'a Pickled, classes: &'a [Option<TorchClass>]) -> Self {
         Self { pickled, classes }
     }
 
-    fn opaque_of(self, id: ObjectId, class: Class) -> Option<&'a Opaque> {
+    fn opaque_of(self, id: ObjectId, class: TorchClass) -> Option<&'a Opaque> {
         let opaque = self.pickled.objects.opaque(id)?;
         (self.classes.get(opaque.global.index()).copied().flatten() == Some(class)).then_some(opaque)
     }
 
     /// Whether a value is an instance of a class of torch's.
-    pub(super) fn is_instance(self, id: ObjectId, class: Class) -> bool {
+    pub(super) fn is_instance(self, id: ObjectId, class: TorchClass) -> bool {
         self.opaque_of(id, class).is_some()
     }
 
     /// An instance of a torch class, or an error that names what is there instead.
-    pub(super) fn instance(self, id: ObjectId, class: Class, what: &str) -> Result<&'a Opaque> {
+    pub(super) fn instance(self, id: ObjectId, class: TorchClass, what: &str) -> Result<&'a Opaque> {
         self.opaque_of(id, class).ok_or_else(|| {
             let name = self.pickled.name_of(id);
-            let name = name.map_or_else(|| "plain data".to_owned(), |name| format!("an instance of {}", shown(&name)));
+            let name = name.map_or_else(|| "plain data".to_owned(), |name| format!("an instance of {}", escape(&name)));
             let class = class.name();
             refused(format!("{what} is {name}, not a {class} of torch.distributed.checkpoint"))
         })
@@ -93,7 +93,7 @@ impl<'a> Attributes<'a> {
         for (key, value) in instance.states.iter().filter_map(|state| objects.dict(*state)).flat_map(|of| &of.entries) {
             let Some(key) = objects.text(*key) else { continue };
             if let Some((_, slot)) = names.iter().zip(&mut values).find(|(name, _)| **name == key) {
-                *slot = Some(*value).filter(|value| !matches!(objects.get(*value), Object::None));
+                *slot = Some(*value).filter(|value| !matches!(objects.get(*value), PickleObject::None));
             }
         }
         values
@@ -104,7 +104,7 @@ impl<'a> Attributes<'a> {
         let values = self.optional(instance, names);
         if let Some((name, _)) = names.iter().zip(&values).find(|(_, value)| value.is_none()) {
             let class = &self.pickled.global(instance.global).name;
-            return Err(refused(format!("a {} has no '{name}'", shown(class))));
+            return Err(refused(format!("a {} has no '{name}'", escape(class))));
         }
         Ok(values.map(|value| value.unwrap_or(instance.callee)))
     }
@@ -125,7 +125,7 @@ impl<'a> Attributes<'a> {
 
     pub(super) fn size(self, id: ObjectId) -> Result<u64> {
         match self.pickled.objects.get(id) {
-            Object::Int(number) => u64::try_from(*number).ok(),
+            PickleObject::Int(number) => u64::try_from(*number).ok(),
             _ => None,
         }
         .ok_or_else(|| refused("a size or an offset is not a number from 0 on"))
@@ -133,7 +133,7 @@ impl<'a> Attributes<'a> {
 
     pub(super) fn text(self, id: ObjectId) -> Option<&'a str> {
         match self.pickled.objects.get(id) {
-            Object::Text(_) => self.pickled.objects.text(id),
+            PickleObject::Text(_) => self.pickled.objects.text(id),
             _ => None,
         }
     }
@@ -144,14 +144,14 @@ impl<'a> Attributes<'a> {
 
     /// The dtype of `TensorProperties`: the first member of its state, which is a tuple.
     pub(super) fn dtype(self, properties: ObjectId) -> Result<TorchDType> {
-        let instance = self.instance(properties, Class::TensorProperties, "the properties of a tensor")?;
+        let instance = self.instance(properties, TorchClass::TensorProperties, "the properties of a tensor")?;
         let objects = &self.pickled.objects;
         let first = |state: &ObjectId| match objects.get(*state) {
-            Object::Tuple(members) => members.first().copied(),
+            PickleObject::Tuple(members) => members.first().copied(),
             _ => objects.entry(*state, "dtype"),
         };
         match instance.states.last().and_then(first).map(|id| objects.get(id)) {
-            Some(Object::DType(dtype)) => Ok(*dtype),
+            Some(PickleObject::DType(dtype)) => Ok(*dtype),
             _ => Err(refused("the properties of a tensor have no dtype that PyTorch knows")),
         }
     }

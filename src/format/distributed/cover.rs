@@ -167,9 +167,9 @@ mod tests {
                     };
                     prop_assert!(crosses(0) && crosses(1));
                 }
-                Cover::Hole { filled: said, all: 16 } => {
+                Cover::Hole { filled: declared, all: 16 } => {
                     prop_assert!(counts.iter().all(|count| *count < 2));
-                    prop_assert_eq!(said, filled);
+                    prop_assert_eq!(declared, filled);
                 }
                 Cover::Whole => prop_assert_eq!(filled, 16),
                 other => prop_assert!(false, "{:?}", other),

@@ -9,25 +9,25 @@ use crate::format::pickle::ObjectId;
 
 /// All of them.
 #[derive(Default)]
-pub(super) struct Items<'a> {
+pub(super) struct PlaceItems<'a> {
     names: HashMap<&'a str, u32>,
-    entries: Vec<Entry>,
+    entries: Vec<PlaceEntry>,
     /// Where those of each name end, once they are sorted.
     ends: Vec<usize>,
     /// Where the pieces begin in their tensors, sequentially.
     pub(super) offsets: Vec<u64>,
     /// For the number of each name, whether it was requested.
-    asked: Vec<bool>,
+    requested: Vec<bool>,
 }
 
-struct Entry {
+struct PlaceEntry {
     name: u32,
     offsets: Range<usize>,
     info: ObjectId,
 }
 
 /// The result of a look-up.
-pub(super) enum Found {
+pub(super) enum PlaceContents {
     Nothing,
     Item(ObjectId),
     /// Torch keeps one for each place, so that any of them may be the wrong one.
@@ -37,11 +37,11 @@ pub(super) enum Found {
 /// Those of one name.
 #[derive(Clone, Copy)]
 pub(super) struct OfName<'i> {
-    entries: &'i [Entry],
+    entries: &'i [PlaceEntry],
     offsets: &'i [u64],
 }
 
-impl<'a> Items<'a> {
+impl<'a> PlaceItems<'a> {
     /// Adds an entry, whose place is in [`Self::offsets`] from `start` on.
     pub(super) fn push(
         &mut self,
@@ -57,20 +57,20 @@ impl<'a> Items<'a> {
             self.names.insert(name, number);
         }
         budget.reserve(&mut self.entries, 1)?;
-        self.entries.push(Entry { name: number, offsets: start..self.offsets.len(), info });
+        self.entries.push(PlaceEntry { name: number, offsets: start..self.offsets.len(), info });
         Ok(())
     }
 
     /// Sorts them, once all are added.
     pub(super) fn sort(&mut self, budget: &mut Budget) -> Result<(), Short> {
-        budget.scratch(self.entries.len().saturating_mul(size_of::<Entry>()))?;
+        budget.scratch(self.entries.len().saturating_mul(size_of::<PlaceEntry>()))?;
         let offsets = &self.offsets;
-        let place = |entry: &Entry| offsets.get(entry.offsets.clone()).unwrap_or_default();
+        let place = |entry: &PlaceEntry| offsets.get(entry.offsets.clone()).unwrap_or_default();
         // Entries of one rank are already sorted, which makes this a little more than one pass.
         self.entries.sort_by(|a, b| a.name.cmp(&b.name).then_with(|| place(a).cmp(place(b))));
         budget.reserve(&mut self.ends, self.names.len())?;
-        budget.reserve(&mut self.asked, self.names.len())?;
-        self.asked.resize(self.names.len(), false);
+        budget.reserve(&mut self.requested, self.names.len())?;
+        self.requested.resize(self.names.len(), false);
         let mut end = 0;
         for entries in self.entries.chunk_by(|a, b| a.name == b.name) {
             end += entries.len();
@@ -82,8 +82,8 @@ impl<'a> Items<'a> {
     /// Those of a name.
     pub(super) fn of(&mut self, name: &str) -> OfName<'_> {
         let number = self.names.get(name).map(|number| *number as usize);
-        if let Some(asked) = number.and_then(|number| self.asked.get_mut(number)) {
-            *asked = true;
+        if let Some(requested) = number.and_then(|number| self.requested.get_mut(number)) {
+            *requested = true;
         }
         let end = |number: usize| self.ends.get(number).copied().unwrap_or_default();
         let range = number.map(|number| number.checked_sub(1).map_or(0, end)..end(number));
@@ -93,7 +93,7 @@ impl<'a> Items<'a> {
 
     /// The names that were not requested.
     pub(super) fn others(&self) -> Vec<&'a str> {
-        let is_other = |(_, number): &(&&str, &u32)| self.asked.get(**number as usize) == Some(&false);
+        let is_other = |(_, number): &(&&str, &u32)| self.requested.get(**number as usize) == Some(&false);
         let mut others: Vec<&str> = self.names.iter().filter(is_other).map(|(name, _)| *name).collect();
         others.sort_unstable();
         others
@@ -102,14 +102,14 @@ impl<'a> Items<'a> {
 
 impl OfName<'_> {
     /// The entry of the piece that begins there; of a whole value, without a place.
-    pub(super) fn at(self, place: &[u64]) -> Found {
-        let of = |entry: &Entry| self.offsets.get(entry.offsets.clone()).unwrap_or_default();
+    pub(super) fn at(self, place: &[u64]) -> PlaceContents {
+        let of = |entry: &PlaceEntry| self.offsets.get(entry.offsets.clone()).unwrap_or_default();
         let first = self.entries.partition_point(|entry| of(entry) < place);
         let here = |number: usize| self.entries.get(number).filter(|entry| of(entry) == place);
         match (here(first), here(first + 1)) {
-            (None, _) => Found::Nothing,
-            (Some(entry), None) => Found::Item(entry.info),
-            (Some(_), Some(_)) => Found::Several,
+            (None, _) => PlaceContents::Nothing,
+            (Some(entry), None) => PlaceContents::Item(entry.info),
+            (Some(_), Some(_)) => PlaceContents::Several,
         }
     }
 }

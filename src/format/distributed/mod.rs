@@ -14,13 +14,13 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use attributes::{Attributes, Class};
+use attributes::{Attributes, TorchClass};
 pub use cover::{Cover, cover};
-use items::{Found, Items, OfName};
+use items::{OfName, PlaceContents, PlaceItems};
 pub use of_ranks::{RankFile, is_of_rank, of_ranks};
 
 use super::pickle::{self, GlobalUse, ObjectId, PersistentIds};
-use super::{Limits, shown, shown_shape};
+use super::{HeaderLimits, escape, shown_shape};
 use crate::budget::{self, Budget, saturating_usize};
 use crate::error::{Diagnostic, Diagnostics, MAX_FINDINGS, Policy, Result};
 use crate::rules::{self, Rule};
@@ -43,20 +43,20 @@ pub struct Distributed {
     /// The files, by their paths below the folder, in the order in which they are named first.
     pub files: Vec<String>,
     /// The tensors, in the order of the state dict.
-    pub tensors: Vec<Tensor>,
+    pub tensors: Vec<DistributedTensor>,
     /// The values that are not tensors: counters, texts, settings.
-    pub values: Vec<Value>,
+    pub values: Vec<DistributedValue>,
     /// Every class and function that the pickle names. None is called.
     pub globals: Vec<GlobalUse>,
     /// Whether items are the elements of pieces in C order, and not files of torch.save.
     pub is_raw: bool,
-    pieces: Vec<Piece>,
+    pieces: Vec<DistributedPiece>,
     dims: Vec<u64>,
 }
 
 /// A tensor.
 #[derive(Debug)]
-pub struct Tensor {
+pub struct DistributedTensor {
     /// The name in the flattened state dict.
     pub name: String,
     /// The type of its elements.
@@ -67,25 +67,25 @@ pub struct Tensor {
 
 /// A box of a tensor, and its item.
 #[derive(Debug, Clone)]
-pub struct Piece {
+pub struct DistributedPiece {
     /// The first of the numbers of its box: where it begins on each axis, and its size on each.
     dims: usize,
     /// Where it is.
-    pub item: Item,
+    pub item: DistributedItem,
 }
 
 /// A value that is not a tensor.
 #[derive(Debug)]
-pub struct Value {
+pub struct DistributedValue {
     /// Its name.
     pub name: String,
     /// Where it is: as `torch.save` writes a value.
-    pub item: Item,
+    pub item: DistributedItem,
 }
 
 /// A part of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Item {
+pub struct DistributedItem {
     /// The file, by its number.
     pub file: u32,
     /// The first byte.
@@ -98,12 +98,15 @@ pub struct Item {
 
 impl Distributed {
     /// The shape of a tensor.
-    pub fn shape(&self, tensor: &Tensor) -> &[u64] {
+    pub fn shape(&self, tensor: &DistributedTensor) -> &[u64] {
         self.dims.get(tensor.shape.clone()).unwrap_or_default()
     }
 
     /// The pieces of a tensor: where each begins, its size, and its item. None is empty.
-    pub fn pieces<'a>(&'a self, tensor: &Tensor) -> impl ExactSizeIterator<Item = (&'a [u64], &'a [u64], &'a Item)> {
+    pub fn pieces<'a>(
+        &'a self,
+        tensor: &DistributedTensor,
+    ) -> impl ExactSizeIterator<Item = (&'a [u64], &'a [u64], &'a DistributedItem)> {
         let rank = tensor.shape.len();
         self.pieces.get(tensor.pieces.clone()).unwrap_or_default().iter().map(move |piece| {
             let dims = |start: usize| self.dims.get(start..start + rank).unwrap_or_default();
@@ -117,18 +120,18 @@ impl Distributed {
     }
 
     /// The bytes of a tensor, which [`read`] has counted.
-    pub fn bytes(&self, tensor: &Tensor) -> u64 {
+    pub fn bytes(&self, tensor: &DistributedTensor) -> u64 {
         checked_elements(self.shape(tensor)).unwrap_or_default().saturating_mul(tensor.dtype.bytes())
     }
 }
 
 /// Reads `.metadata`; tensors with faults are reported, and left out.
-pub fn read(bytes: &[u8], limits: &Limits, findings: &mut Diagnostics) -> Result<Distributed> {
+pub fn read(bytes: &[u8], limits: &HeaderLimits, findings: &mut Diagnostics) -> Result<Distributed> {
     let limits = super::torch::pickle_limits(limits);
     let mut pickled = pickle::read(bytes, 0, &limits, PersistentIds::Refused)?;
     let mut budget = std::mem::replace(&mut pickled.budget, Budget::new(0));
     let classes = attributes::classes(&pickled);
-    let mut reader = Reader {
+    let mut reader = MetadataReader {
         attributes: Attributes::new(&pickled, &classes),
         budget: &mut budget,
         rank: limits.rank,
@@ -147,7 +150,7 @@ fn refused(cause: impl Into<String>) -> crate::error::Error {
     Diagnostic::new(rules::DISTRIBUTED_METADATA, cause).format()
 }
 
-struct Reader<'a, 'b> {
+struct MetadataReader<'a, 'b> {
     attributes: Attributes<'a>,
     budget: &'b mut Budget,
     rank: usize,
@@ -158,10 +161,10 @@ struct Reader<'a, 'b> {
     transforms: HashMap<ObjectId, Arc<str>>,
 }
 
-impl<'a> Reader<'a, '_> {
+impl<'a> MetadataReader<'a, '_> {
     fn read(&mut self, root: ObjectId, findings: &mut Diagnostics) -> Result<()> {
         let attributes = self.attributes;
-        let root = attributes.instance(root, Class::Metadata, "the file")?;
+        let root = attributes.instance(root, TorchClass::Metadata, "the file")?;
         let [states] = attributes.required(root, ["state_dict_metadata"])?;
         let [version, storage] = attributes.optional(root, ["version", "storage_data"]);
         self.found.version = version.and_then(|version| attributes.text(version)).map(str::to_owned);
@@ -170,9 +173,9 @@ impl<'a> Reader<'a, '_> {
             Some(storage) => attributes.entries(storage, "storage_data")?,
             None => &[],
         };
-        let mut items = Items::default();
+        let mut items = PlaceItems::default();
         for (index, info) in storage {
-            let index = attributes.instance(*index, Class::MetadataIndex, "a key of storage_data")?;
+            let index = attributes.instance(*index, TorchClass::MetadataIndex, "a key of storage_data")?;
             let [name, at] = attributes.optional(index, ["fqn", "offset"]);
             let name = match name {
                 Some(name) => attributes.name(name)?,
@@ -187,7 +190,7 @@ impl<'a> Reader<'a, '_> {
         items.sort(self.budget)?;
         for (name, about) in states {
             let name = attributes.name(*name)?;
-            if attributes.is_instance(*about, Class::BytesStorageMetadata) {
+            if attributes.is_instance(*about, TorchClass::BytesStorageMetadata) {
                 self.value(name, items.of(name), findings)?;
             } else {
                 self.tensor(name, *about, items.of(name), findings)?;
@@ -202,12 +205,12 @@ impl<'a> Reader<'a, '_> {
 
     fn value(&mut self, name: &str, items: OfName<'_>, findings: &mut Diagnostics) -> Result<()> {
         let info = match items.at(&[]) {
-            Found::Item(info) => info,
-            Found::Nothing => {
+            PlaceContents::Item(info) => info,
+            PlaceContents::Nothing => {
                 note(findings, rules::DISTRIBUTED_MISSING_ITEM, name, "storage_data does not say where the value is");
                 return Ok(());
             }
-            Found::Several => {
+            PlaceContents::Several => {
                 note(findings, rules::DISTRIBUTED_DOUBLED_ITEM, name, "storage_data has several items of the value");
                 return Ok(());
             }
@@ -215,13 +218,13 @@ impl<'a> Reader<'a, '_> {
         let item = self.item(info)?;
         self.budget.take(name.len())?;
         self.budget.reserve(&mut self.found.values, 1)?;
-        self.found.values.push(Value { name: name.to_owned(), item });
+        self.found.values.push(DistributedValue { name: name.to_owned(), item });
         Ok(())
     }
 
     fn tensor(&mut self, name: &str, about: ObjectId, items: OfName<'_>, findings: &mut Diagnostics) -> Result<()> {
         let attributes = self.attributes;
-        let about = attributes.instance(about, Class::TensorStorageMetadata, "an entry of state_dict_metadata")?;
+        let about = attributes.instance(about, TorchClass::TensorStorageMetadata, "an entry of state_dict_metadata")?;
         let [properties, size, chunks] = attributes.required(about, ["properties", "size", "chunks"])?;
         let dtype = attributes.dtype(properties)?;
         let chunks = attributes.list(chunks, "the chunks of a tensor")?;
@@ -238,7 +241,7 @@ impl<'a> Reader<'a, '_> {
                 self.budget.take(name.len())?;
                 self.budget.reserve(&mut self.found.tensors, 1)?;
                 let pieces = first..self.found.pieces.len();
-                self.found.tensors.push(Tensor { name: name.to_owned(), dtype, shape, pieces });
+                self.found.tensors.push(DistributedTensor { name: name.to_owned(), dtype, shape, pieces });
             }
             Err((rule, cause)) => {
                 note(findings, rule, name, cause);
@@ -258,7 +261,7 @@ impl<'a> Reader<'a, '_> {
         chunks: &[ObjectId],
         items: OfName<'_>,
         dims: &mut Vec<u64>,
-    ) -> Result<std::result::Result<Range<usize>, Fault>> {
+    ) -> Result<std::result::Result<Range<usize>, TensorFault>> {
         let attributes = self.attributes;
         let start = dims.len();
         self.dims_of(size, name, dims)?;
@@ -270,7 +273,7 @@ impl<'a> Reader<'a, '_> {
             return Ok(Err((rules::DISTRIBUTED_SHAPE, cause)));
         }
         for (number, chunk) in chunks.iter().enumerate() {
-            let chunk = attributes.instance(*chunk, Class::ChunkStorageMetadata, "a chunk of a tensor")?;
+            let chunk = attributes.instance(*chunk, TorchClass::ChunkStorageMetadata, "a chunk of a tensor")?;
             let place = dims.len();
             let [offsets, sizes] = attributes.required(chunk, ["offsets", "sizes"])?;
             self.dims_of(offsets, name, dims)?;
@@ -300,18 +303,18 @@ impl<'a> Reader<'a, '_> {
                 continue;
             }
             let found = match items.at(offsets) {
-                Found::Nothing if chunks.len() == 1 => items.at(&[]),
+                PlaceContents::Nothing if chunks.len() == 1 => items.at(&[]),
                 found => found,
             };
             let begin = || shown_shape(offsets);
             let info = match found {
-                Found::Item(info) => info,
-                Found::Nothing => {
+                PlaceContents::Item(info) => info,
+                PlaceContents::Nothing => {
                     let cause =
                         format!("storage_data does not say where chunk {number} is, which begins at {}", begin());
                     return Ok(Err((rules::DISTRIBUTED_MISSING_ITEM, cause)));
                 }
-                Found::Several => {
+                PlaceContents::Several => {
                     let cause =
                         format!("storage_data has several items of chunk {number}, which begins at {}", begin());
                     return Ok(Err((rules::DISTRIBUTED_DOUBLED_ITEM, cause)));
@@ -319,7 +322,7 @@ impl<'a> Reader<'a, '_> {
             };
             let item = self.item(info)?;
             self.budget.reserve(&mut self.found.pieces, 1)?;
-            self.found.pieces.push(Piece { dims: place, item });
+            self.found.pieces.push(DistributedPiece { dims: place, item });
         }
         Ok(Ok(shape))
     }
@@ -328,7 +331,7 @@ impl<'a> Reader<'a, '_> {
     fn dims_of(&mut self, id: ObjectId, name: &str, dims: &mut Vec<u64>) -> Result<()> {
         let sizes = self.attributes.sizes(id)?;
         if sizes.len() > self.rank {
-            let cause = format!("'{}' has {} dimensions; at most {} are read", shown(name), sizes.len(), self.rank);
+            let cause = format!("'{}' has {} dimensions; at most {} are read", escape(name), sizes.len(), self.rank);
             return Err(refused(cause));
         }
         self.budget.reserve(dims, sizes.len())?;
@@ -338,14 +341,14 @@ impl<'a> Reader<'a, '_> {
         Ok(())
     }
 
-    fn item(&mut self, info: ObjectId) -> Result<Item> {
+    fn item(&mut self, info: ObjectId) -> Result<DistributedItem> {
         let attributes = self.attributes;
-        let info = attributes.instance(info, Class::StorageInfo, "a value of storage_data")?;
+        let info = attributes.instance(info, TorchClass::StorageInfo, "a value of storage_data")?;
         let [path_id, offset, length] = attributes.required(info, ["relative_path", "offset", "length"])?;
         let [transforms] = attributes.optional(info, ["transform_descriptors"]);
         let (path, offset, length) = (attributes.name(path_id)?, attributes.size(offset)?, attributes.size(length)?);
         if offset.checked_add(length).is_none_or(|end| i64::try_from(end).is_err()) {
-            return Err(refused(format!("an item of '{}' has {length} bytes from {offset} on", shown(path))));
+            return Err(refused(format!("an item of '{}' has {length} bytes from {offset} on", escape(path))));
         }
         let last = self.last_file.filter(|(id, _)| *id == path_id).map(|(_, file)| file);
         let file = match last.or_else(|| self.files.get(path).copied()) {
@@ -360,7 +363,7 @@ impl<'a> Reader<'a, '_> {
                 None => Some(self.transform(id)?),
             },
         };
-        Ok(Item { file, offset, length, transform })
+        Ok(DistributedItem { file, offset, length, transform })
     }
 
     /// The number of a file that is named for the first time.
@@ -369,7 +372,7 @@ impl<'a> Reader<'a, '_> {
             return Err(refused(format!("it names more than {MAX_FILES} files")));
         }
         if !is_inside(path) {
-            let cause = format!("an item is in '{}', which is not a file of the folder", shown(path));
+            let cause = format!("an item is in '{}', which is not a file of the folder", escape(path));
             return Err(Diagnostic::new(rules::DISTRIBUTED_PATH, cause).format());
         }
         let number = budget::saturating_u32(self.found.files.len());
@@ -393,14 +396,18 @@ impl<'a> Reader<'a, '_> {
 }
 
 /// A fault of one tensor.
-type Fault = (&'static Rule, String);
+type TensorFault = (&'static Rule, String);
 
 fn note(findings: &mut Diagnostics, rule: &'static Rule, name: &str, cause: impl Into<String>) {
     findings.note(rule, |rule| Diagnostic::new(rule, cause).tensor(name));
 }
 
 /// Whether the pieces of a tensor fill it, and none has elements of another.
-fn covered(dims: &[u64], shape: Range<usize>, pieces: &[Piece]) -> std::result::Result<Range<usize>, Fault> {
+fn covered(
+    dims: &[u64],
+    shape: Range<usize>,
+    pieces: &[DistributedPiece],
+) -> std::result::Result<Range<usize>, TensorFault> {
     let rank = shape.len();
     let whole = dims.get(shape.clone()).unwrap_or_default();
     let of = |start: usize| dims.get(start..start + rank).unwrap_or_default();
@@ -436,6 +443,6 @@ pub fn findings() -> Diagnostics {
 }
 
 /// How many bytes of `.metadata` are read at most.
-pub fn most_bytes(limits: &Limits) -> usize {
+pub fn most_bytes(limits: &HeaderLimits) -> usize {
     super::torch::pickle_limits(limits).pickle_bytes.min(saturating_usize(u64::from(u32::MAX)))
 }

@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use serde::Deserialize;
 
-use super::{Distributed, Fault, Item, Piece, Tensor, covered, note};
+use super::{Distributed, DistributedItem, DistributedPiece, DistributedTensor, TensorFault, covered, note};
 use crate::budget::{self, saturating_u32};
 use crate::error::{Diagnostic, Diagnostics, Result};
 use crate::format::json::{self, Unique};
-use crate::format::{MAX_HEADER_BYTES, shown, shown_shape};
+use crate::format::{MAX_HEADER_BYTES, escape, shown_shape};
 use crate::rules;
 use crate::tensor::{Element, TensorInfo, TensorTable, TorchDType, checked_elements};
 
@@ -53,7 +53,7 @@ pub fn of_ranks(files: &[RankFile<'_>], findings: &mut Diagnostics) -> Result<Di
                 Some(begins) => begins.get(info.name).and_then(|begin| begin.saved_offsets.clone()),
             };
             let Some(begin) = begin else {
-                let cause = format!("'{}' does not say where its piece begins", shown(name));
+                let cause = format!("'{}' does not say where its piece begins", escape(name));
                 note(findings, rules::DISTRIBUTED_MISSING_ITEM, info.name, cause);
                 continue;
             };
@@ -71,7 +71,7 @@ pub fn of_ranks(files: &[RankFile<'_>], findings: &mut Diagnostics) -> Result<Di
         match add(&mut found, &pieces) {
             Ok((dtype, shape)) => {
                 let pieces = first..found.pieces.len();
-                found.tensors.push(Tensor { name: name.to_owned(), dtype, shape, pieces });
+                found.tensors.push(DistributedTensor { name: name.to_owned(), dtype, shape, pieces });
             }
             Err((rule, cause)) => {
                 note(findings, rule, name, cause);
@@ -87,7 +87,7 @@ pub fn of_ranks(files: &[RankFile<'_>], findings: &mut Diagnostics) -> Result<Di
 fn add(
     found: &mut Distributed,
     pieces: &[RankPiece<'_>],
-) -> std::result::Result<(TorchDType, std::ops::Range<usize>), Fault> {
+) -> std::result::Result<(TorchDType, std::ops::Range<usize>), TensorFault> {
     let other = |cause: &str| Err((rules::DISTRIBUTED_ITEM, cause.to_owned()));
     let Some((_, first, _)) = pieces.first() else { return other("it has no piece") };
     let Element::Plain(dtype) = first.element else { return other("its elements are of a type that is not known") };
@@ -127,7 +127,9 @@ fn add(
         let dims = found.dims.len();
         found.dims.extend(begin.iter().chain(info.shape));
         let (offset, length) = (info.span.start(), info.span.len());
-        found.pieces.push(Piece { dims, item: Item { file: *file, offset, length, transform: None } });
+        found
+            .pieces
+            .push(DistributedPiece { dims, item: DistributedItem { file: *file, offset, length, transform: None } });
     }
     let shape = covered(&found.dims, start..start + rank, found.pieces.get(first..).unwrap_or_default())?;
     Ok((TorchDType::Plain(dtype), shape))
@@ -136,7 +138,7 @@ fn add(
 /// Where the pieces of a file begin; none where it has whole tensors.
 fn begins(pairs: &[(String, String)]) -> std::result::Result<Option<Begins>, String> {
     let Some((_, text)) = pairs.iter().find(|(key, _)| key == SHARDING) else { return Ok(None) };
-    let said =
+    let as_error =
         |cause: String| format!("the entry {SHARDING} of its metadata does not say where its pieces begin: {cause}");
-    json::read(text.as_bytes(), MAX_HEADER_BYTES).map(|Unique(begins)| Some(begins)).map_err(said)
+    json::read(text.as_bytes(), MAX_HEADER_BYTES).map(|Unique(begins)| Some(begins)).map_err(as_error)
 }

@@ -1,11 +1,11 @@
 //! The layout of the tensors in the data: in order, without overlap, each padded to the alignment, and all of them inside the file.
 
-use super::cursor::Step;
-use super::record::{Frame, TensorRecord};
+use super::cursor::CursorStep;
+use super::record::{GgufTensorRecord, RecordBounds};
 use super::types::AMBIGUOUS;
 use crate::budget::saturating_u32;
 use crate::error::{Diagnostic, Diagnostics};
-use crate::format::shown;
+use crate::format::escape;
 use crate::rules;
 use crate::tensor::checked_elements;
 
@@ -24,7 +24,7 @@ pub(super) struct DataRange {
 
 impl DataRange {
     /// Of `bytes` bytes, if the record states its size.
-    pub(super) fn new(start: u64, bytes: Option<u64>, record: &TensorRecord<'_>) -> Self {
+    pub(super) fn new(start: u64, bytes: Option<u64>, record: &GgufTensorRecord<'_>) -> Self {
         // The limit on the header keeps every offset in it below 2^32.
         Self {
             start,
@@ -45,9 +45,9 @@ impl DataRange {
 /// tensors. If one tensor of such a type does not fit, all tensors of the type have an unknown size.
 pub(super) fn doubt_ambiguous<'a>(
     places: &mut [DataRange],
-    record: &impl Fn(&DataRange) -> Step<TensorRecord<'a>>,
-    frame: &Frame,
-) -> Step<()> {
+    record: &impl Fn(&DataRange) -> CursorStep<GgufTensorRecord<'a>>,
+    frame: &RecordBounds,
+) -> CursorStep<()> {
     for id in AMBIGUOUS {
         let mut of_type = Vec::new();
         for (i, place) in places.iter().enumerate() {
@@ -66,7 +66,7 @@ pub(super) fn doubt_ambiguous<'a>(
     Ok(())
 }
 
-fn is_doubtful(places: &[DataRange], of_type: &[usize], frame: &Frame) -> bool {
+fn is_doubtful(places: &[DataRange], of_type: &[usize], frame: &RecordBounds) -> bool {
     let mut confirmed = false;
     for &i in of_type {
         let Some(place) = places.get(i) else { continue };
@@ -87,10 +87,10 @@ fn is_doubtful(places: &[DataRange], of_type: &[usize], frame: &Frame) -> bool {
 pub(super) fn check_places<'a>(
     places: &mut [DataRange],
     data_start: u64,
-    record: &impl Fn(&DataRange) -> Step<TensorRecord<'a>>,
-    frame: &Frame,
+    record: &impl Fn(&DataRange) -> CursorStep<GgufTensorRecord<'a>>,
+    frame: &RecordBounds,
     findings: &mut Diagnostics,
-) -> Step<()> {
+) -> CursorStep<()> {
     // If a tensor has no place, gaps are not reported.
     let mut complete = places.len() as u64 == frame.count;
     let mut end = data_start;
@@ -99,12 +99,12 @@ pub(super) fn check_places<'a>(
     let mut rest = places;
     while let Some((place, after)) = rest.split_first_mut() {
         let start = place.start;
-        let fault = |place: &DataRange, rule, cause: String, offset| -> Step<Diagnostic> {
+        let fault = |place: &DataRange, rule, cause: String, offset| -> CursorStep<Diagnostic> {
             Ok(Diagnostic::new(rule, cause).tensor(record(place)?.name()).offset(offset))
         };
-        let overlap = |place: &DataRange, with: Option<DataRange>, how: String| -> Step<Diagnostic> {
+        let overlap = |place: &DataRange, with: Option<DataRange>, how: String| -> CursorStep<Diagnostic> {
             let other = with.as_ref().map(record).transpose()?.map_or("", |record| record.name());
-            fault(place, rules::GGUF_OVERLAP, format!("its data starts {how} tensor '{}'", shown(other)), start)
+            fault(place, rules::GGUF_OVERLAP, format!("its data starts {how} tensor '{}'", escape(other)), start)
         };
         if !place.sized {
             let next = after.first().copied();

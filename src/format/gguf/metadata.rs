@@ -3,14 +3,14 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::cursor::{Cursor, Step};
-use super::types::{Form, ValueType};
-use super::value::{Value, skip};
+use super::cursor::{CursorStep, HeaderCursor};
+use super::types::{NumberForm, ValueType};
+use super::value::{GgufValue, skip};
 use crate::budget;
 use crate::budget::{saturating_u32, saturating_usize};
 use crate::error::{Diagnostic, Diagnostics};
+use crate::format::escape;
 use crate::format::name_table::NameTable;
-use crate::format::shown;
 use crate::rules;
 
 /// Where a key and its value are in the header.
@@ -27,14 +27,14 @@ struct KeyValue {
 pub(super) struct KeyTable {
     entries: Vec<KeyValue>,
     names: NameTable,
-    form: Form,
+    form: NumberForm,
 }
 
 impl KeyTable {
     /// Walks over `count` pairs of key and value.
-    pub(super) fn walk(cursor: &mut Cursor<'_>, count: u64, findings: &mut Diagnostics) -> Step<Self> {
-        let room = cursor.at_hand() as u64 / least_pair_bytes(cursor.form);
-        let mut entries = budget::list(saturating_usize(count.min(room)))?;
+    pub(super) fn walk(cursor: &mut HeaderCursor<'_>, count: u64, findings: &mut Diagnostics) -> CursorStep<Self> {
+        let capacity = cursor.at_hand() as u64 / least_pair_bytes(cursor.form);
+        let mut entries = budget::list(saturating_usize(count.min(capacity)))?;
         for _ in 0..count {
             entries.push(walk_pair(cursor, findings)?);
         }
@@ -45,10 +45,10 @@ impl KeyTable {
     }
 
     /// Two readers would disagree about a duplicate key.
-    fn check_duplicates(&self, header: &[u8], findings: &mut Diagnostics) -> Step<()> {
+    fn check_duplicates(&self, header: &[u8], findings: &mut Diagnostics) -> CursorStep<()> {
         let offset = |i: usize| self.entries.get(i).map_or(0, |entry| u64::from(entry.key_start));
         for (former, latter) in self.names.pairs(|i| self.key(header, i), |a, b| a == b)? {
-            let key = shown(self.key(header, latter));
+            let key = escape(self.key(header, latter));
             let cause = format!("the key '{key}' is given twice, first at byte {}", offset(former));
             findings.report(Diagnostic::new(rules::GGUF_DUPLICATE_KEY, cause).offset(offset(latter)))?;
         }
@@ -65,15 +65,15 @@ impl KeyTable {
         self.names.find(key, |i| self.key(header, i))
     }
 
-    fn value<'a>(&self, header: &'a [u8], i: usize) -> Option<Value<'a>> {
+    fn value<'a>(&self, header: &'a [u8], i: usize) -> Option<GgufValue<'a>> {
         let entry = self.entries.get(i)?;
         let at = entry.key_start as usize + entry.key_len as usize;
-        let mut cursor = Cursor::within(header.get(..entry.end as usize)?, at, self.form);
+        let mut cursor = HeaderCursor::within(header.get(..entry.end as usize)?, at, self.form);
         let value_type = cursor.value_type().ok()?;
-        Value::decode(&mut cursor, value_type, Some(entry.end as usize)).ok()
+        GgufValue::decode(&mut cursor, value_type, Some(entry.end as usize)).ok()
     }
 
-    pub(super) fn get<'a>(&self, header: &'a [u8], key: &str) -> Option<Value<'a>> {
+    pub(super) fn get<'a>(&self, header: &'a [u8], key: &str) -> Option<GgufValue<'a>> {
         self.value(header, self.find(header, key)?)
     }
 
@@ -84,11 +84,11 @@ impl KeyTable {
 }
 
 /// The minimum bytes of a pair: a key of one character, the type, and one byte of value.
-pub(super) const fn least_pair_bytes(form: Form) -> u64 {
+pub(super) const fn least_pair_bytes(form: NumberForm) -> u64 {
     form.length_bytes() + 1 + 4 + 1
 }
 
-fn walk_pair(cursor: &mut Cursor<'_>, findings: &mut Diagnostics) -> Step<KeyValue> {
+fn walk_pair(cursor: &mut HeaderCursor<'_>, findings: &mut Diagnostics) -> CursorStep<KeyValue> {
     let at = cursor.position() as u64;
     let key = cursor.string("a key")?;
     let key_end = cursor.position();
@@ -97,23 +97,23 @@ fn walk_pair(cursor: &mut Cursor<'_>, findings: &mut Diagnostics) -> Step<KeyVal
         findings.report(Diagnostic::new(rules::GGUF_KEY_EMPTY, "a key is empty").offset(at))?;
     }
     if std::str::from_utf8(key).is_err() {
-        let cause = format!("the key '{}' is not UTF-8", shown(&String::from_utf8_lossy(key)));
+        let cause = format!("the key '{}' is not UTF-8", escape(&String::from_utf8_lossy(key)));
         findings.report(Diagnostic::new(rules::GGUF_KEY_UTF8, cause).offset(at))?;
     }
     let name = std::str::from_utf8(key).unwrap_or_default();
-    let walk = |cursor: &mut Cursor<'_>| {
+    let walk = |cursor: &mut HeaderCursor<'_>| {
         let value_type = cursor.value_type()?;
         let start = cursor.position();
         skip(cursor, value_type)?;
         Ok((value_type, start))
     };
-    let (value_type, start) = walk(cursor).map_err(|stop: super::cursor::Stop| {
-        stop.explain(|fault| fault.message = format!("key '{}': {}", shown(name), fault.message))
+    let (value_type, start) = walk(cursor).map_err(|stop: super::cursor::CursorStop| {
+        stop.explain(|fault| fault.message = format!("key '{}': {}", escape(name), fault.message))
     })?;
     let value = cursor.header().get(start..cursor.position()).unwrap_or_default();
     if value_type == ValueType::Bool && value != [0] && value != [1] {
         findings.note(rules::GGUF_BOOL, |rule| {
-            let cause = format!("the value of '{}' is a bool, but neither 0 nor 1; it counts as true", shown(name));
+            let cause = format!("the value of '{}' is a bool, but neither 0 nor 1; it counts as true", escape(name));
             Diagnostic::new(rule, cause).offset(start as u64)
         });
     }
@@ -121,7 +121,7 @@ fn walk_pair(cursor: &mut Cursor<'_>, findings: &mut Diagnostics) -> Step<KeyVal
         let text = value.get(saturating_usize(cursor.form.length_bytes())..).unwrap_or_default();
         if std::str::from_utf8(text).is_err() {
             findings.note(rules::GGUF_TEXT_UTF8, |rule| {
-                let cause = format!("the string '{}' is not UTF-8; it is returned as bytes", shown(name));
+                let cause = format!("the string '{}' is not UTF-8; it is returned as bytes", escape(name));
                 Diagnostic::new(rule, cause).offset(start as u64)
             });
         }
@@ -136,12 +136,12 @@ fn walk_pair(cursor: &mut Cursor<'_>, findings: &mut Diagnostics) -> Step<KeyVal
 
 /// The key-value pairs of a file, decoded on demand. It owns their bytes.
 #[derive(Clone)]
-pub struct Metadata {
+pub struct GgufMetadata {
     header: Arc<Vec<u8>>,
     table: KeyTable,
 }
 
-impl Metadata {
+impl GgufMetadata {
     /// `header` begins at the start of the file and ends with the last value, or after it.
     pub(super) fn new(header: Vec<u8>, table: KeyTable) -> Self {
         Self { header: Arc::new(header), table }
@@ -168,7 +168,7 @@ impl Metadata {
     }
 
     /// The pairs, in the order of the file, each decoded when it is reached.
-    pub fn iter(&self) -> impl Iterator<Item = (&str, Value<'_>)> {
+    pub fn iter(&self) -> impl Iterator<Item = (&str, GgufValue<'_>)> {
         (0..self.len()).filter_map(|i| Some((self.table.key(&self.header, i), self.table.value(&self.header, i)?)))
     }
 
@@ -178,12 +178,12 @@ impl Metadata {
     }
 
     /// The value of `key`.
-    pub fn get(&self, key: &str) -> Option<Value<'_>> {
+    pub fn get(&self, key: &str) -> Option<GgufValue<'_>> {
         self.table.get(&self.header, key)
     }
 }
 
-impl fmt::Debug for Metadata {
+impl fmt::Debug for GgufMetadata {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_map().entries(self.iter()).finish()
     }

@@ -13,20 +13,20 @@ mod tensors;
 mod types;
 mod value;
 
-pub use metadata::Metadata;
+pub use metadata::GgufMetadata;
 pub use split::SplitInfo;
-use types::Form;
+use types::NumberForm;
 pub use types::ValueType;
-pub use value::{Array, Elements, MAX_ARRAY_DEPTH, Value};
+pub use value::{ArrayElements, GgufArray, GgufValue, MAX_ARRAY_DEPTH};
 
-use cursor::{Cursor, Step, Stop};
+use cursor::{CursorStep, CursorStop, HeaderCursor};
 use metadata::{KeyTable, least_pair_bytes};
 
 use crate::budget::{self, Short, saturating_usize};
 use crate::error::{Diagnostic, Diagnostics, Error, Result};
-use crate::format::{Header, Options, Parse, Progress, shown};
+use crate::format::{FileHeader, HeaderOptions, Parse, ParseProgress, escape};
 use crate::rules;
-use crate::source::Part;
+use crate::source::ReadRange;
 
 /// The default alignment of the data.
 pub const DEFAULT_ALIGNMENT: u64 = 32;
@@ -45,9 +45,9 @@ pub const ALIGNMENT_KEY: &str = "general.alignment";
 pub struct Gguf {
     /// The tensors and the findings; a checkpoint moves them into the table of all its files. Its own metadata, of strings, is empty. The data may
     /// begin beyond the end of a file without data.
-    pub header: Header,
+    pub header: FileHeader,
     /// The key-value pairs.
-    pub metadata: Metadata,
+    pub metadata: GgufMetadata,
     /// The version of the format: 1, 2 or 3.
     pub version: u32,
     /// True if numbers have their most significant byte first, in the header as in the data.
@@ -60,16 +60,16 @@ pub struct Gguf {
 
 /// Reads the header of a file, and keeps the part with the metadata.
 #[derive(Debug)]
-pub struct Parser<'o> {
+pub struct GgufParser<'o> {
     /// The start of the file, as far as it was requested.
     prefix: Vec<u8>,
     file_len: u64,
-    options: &'o Options,
+    options: &'o HeaderOptions,
 }
 
-impl<'o> Parser<'o> {
+impl<'o> GgufParser<'o> {
     /// Of a file of `file_len` bytes that begins with `first`.
-    pub fn new(first: Vec<u8>, file_len: u64, options: &'o Options) -> Self {
+    pub fn new(first: Vec<u8>, file_len: u64, options: &'o HeaderOptions) -> Self {
         Self { prefix: first, file_len, options }
     }
 
@@ -81,34 +81,34 @@ impl<'o> Parser<'o> {
         if prefix.capacity() - keys_end > keys_end / SLACK {
             prefix.shrink_to_fit();
         }
-        let metadata = Metadata::new(prefix, keys);
-        let header = Header { findings, ..header };
+        let metadata = GgufMetadata::new(prefix, keys);
+        let header = FileHeader { findings, ..header };
         Gguf { header, metadata, version, big_endian: form.big_endian, alignment, split }
     }
 
     /// The bytes up to `at_least`, which are in the file, and then some.
-    fn need(&mut self, at_least: u64) -> Result<Part<'_>, Short> {
+    fn need(&mut self, at_least: u64) -> Result<ReadRange<'_>, Short> {
         let have = self.prefix.len();
         // Walking over bytes a second time costs less than fresh memory for bytes that are not needed.
         let target = saturating_usize(at_least.max(have as u64 + have as u64 / 2).min(self.file_len));
         self.prefix.try_reserve_exact(target - have).map_err(|_| Short::System(target))?;
         self.prefix.resize(target, 0);
-        Ok(Part { offset: have as u64, bytes: self.prefix.get_mut(have..).unwrap_or_default() })
+        Ok(ReadRange { offset: have as u64, bytes: self.prefix.get_mut(have..).unwrap_or_default() })
     }
 }
 
-impl Parse for Parser<'_> {
+impl Parse for GgufParser<'_> {
     type Output = Gguf;
 
-    fn advance(&mut self) -> Result<Progress<'_, Gguf>> {
+    fn advance(&mut self) -> Result<ParseProgress<'_, Gguf>> {
         let mut findings = self.options.findings();
         let draft = match parse_start(&self.prefix, self.file_len, self.options, &mut findings) {
-            Err(Stop::NeedMore(at_least)) => return Ok(Progress::Need(vec![self.need(at_least)?])),
-            Err(Stop::Diagnostic(fault)) if fault.rule == rules::GGUF_VERSION => Err(Error::Unsupported(fault)),
-            Err(Stop::Diagnostic(fault)) => Err(budget::error_of(fault)),
+            Err(CursorStop::NeedMore(at_least)) => return Ok(ParseProgress::Need(vec![self.need(at_least)?])),
+            Err(CursorStop::Diagnostic(fault)) if fault.rule == rules::GGUF_VERSION => Err(Error::Unsupported(fault)),
+            Err(CursorStop::Diagnostic(fault)) => Err(budget::error_of(fault)),
             Ok(draft) => Ok(draft),
         };
-        findings.finish(draft).map(|(draft, findings)| Progress::Done(self.finish(draft, findings)))
+        findings.finish(draft).map(|(draft, findings)| ParseProgress::Done(self.finish(draft, findings)))
     }
 }
 
@@ -116,18 +116,18 @@ impl Parse for Parser<'_> {
 struct Draft {
     keys: KeyTable,
     keys_end: usize,
-    header: Header,
+    header: FileHeader,
     version: u32,
-    form: Form,
+    form: NumberForm,
     alignment: u64,
     split: Option<SplitInfo>,
 }
 
-fn parse_start(prefix: &[u8], file_len: u64, options: &Options, findings: &mut Diagnostics) -> Step<Draft> {
+fn parse_start(prefix: &[u8], file_len: u64, options: &HeaderOptions, findings: &mut Diagnostics) -> CursorStep<Draft> {
     // Offsets in the header are kept in 32 bits, regardless of the limits.
     let most = options.limits.header_bytes.min(u64::from(u32::MAX));
     let (version, form) = version(prefix, file_len, most)?;
-    let mut cursor = Cursor::new(prefix, form, file_len, most);
+    let mut cursor = HeaderCursor::new(prefix, form, file_len, most);
     cursor.take(8, "the start of the file", rules::GGUF_TOO_SHORT)?;
     let (tensor_count, key_count) = counts(&mut cursor, options)?;
 
@@ -136,16 +136,16 @@ fn parse_start(prefix: &[u8], file_len: u64, options: &Options, findings: &mut D
     let alignment = alignment(&keys, prefix, findings)?;
     let split = SplitInfo::from_keys(&keys, prefix)?;
 
-    let frame = record::Frame { count: tensor_count, alignment, file_len };
+    let frame = record::RecordBounds { count: tensor_count, alignment, file_len };
     let (tensors, data_start) = tensors::read(&mut cursor, &frame, options, findings)?;
-    let header = Header { tensors, metadata: None, data_start, findings: Vec::new() };
+    let header = FileHeader { tensors, metadata: None, data_start, findings: Vec::new() };
     Ok(Draft { keys, keys_end, header, version, form, alignment, split })
 }
 
 /// The version, and the byte order, which has no flag: in the wrong byte order the version is a multiple of 65536.
-fn version(prefix: &[u8], file_len: u64, most: u64) -> Step<(u32, Form)> {
-    let little = Form { big_endian: false, narrow: false };
-    let mut cursor = Cursor::new(prefix, little, file_len, most);
+fn version(prefix: &[u8], file_len: u64, most: u64) -> CursorStep<(u32, NumberForm)> {
+    let little = NumberForm { big_endian: false, narrow: false };
+    let mut cursor = HeaderCursor::new(prefix, little, file_len, most);
     let magic = cursor.take(4, "the magic", rules::GGUF_TOO_SHORT)?;
     if magic != MAGIC {
         let cause = format!("the file begins with \"{}\", not with \"GGUF\"", magic.escape_ascii());
@@ -159,11 +159,11 @@ fn version(prefix: &[u8], file_len: u64, most: u64) -> Step<(u32, Form)> {
         let cause = format!("the file is GGUF version {version}; versions 1 to 3 can be read");
         return Err(Diagnostic::new(rules::GGUF_VERSION, cause).offset(4).into());
     }
-    Ok((version, Form { big_endian, narrow: version == 1 }))
+    Ok((version, NumberForm { big_endian, narrow: version == 1 }))
 }
 
 /// The numbers of tensors and of keys: neither may be more than the rest of the file has room for.
-fn counts(cursor: &mut Cursor<'_>, options: &Options) -> Step<(u64, u64)> {
+fn counts(cursor: &mut HeaderCursor<'_>, options: &HeaderOptions) -> CursorStep<(u64, u64)> {
     let tensors_at = cursor.position() as u64;
     let tensors = cursor.length()?;
     let keys_at = cursor.position() as u64;
@@ -186,11 +186,11 @@ fn counts(cursor: &mut Cursor<'_>, options: &Options) -> Step<(u64, u64)> {
     Ok((tensors, keys))
 }
 
-fn alignment(keys: &KeyTable, header: &[u8], findings: &mut Diagnostics) -> Step<u64> {
+fn alignment(keys: &KeyTable, header: &[u8], findings: &mut Diagnostics) -> CursorStep<u64> {
     let Some(value) = keys.get(header, ALIGNMENT_KEY) else { return Ok(DEFAULT_ALIGNMENT) };
     let offset = keys.offset(header, ALIGNMENT_KEY).unwrap_or_default();
     let Some(alignment) = value.as_u64().filter(|value| value.is_power_of_two()) else {
-        let cause = format!("{ALIGNMENT_KEY} is {}; it must be a power of two", shown(&format!("{value:?}")));
+        let cause = format!("{ALIGNMENT_KEY} is {}; it must be a power of two", escape(&format!("{value:?}")));
         return Err(Diagnostic::new(rules::GGUF_ALIGNMENT, cause).offset(offset).into());
     };
     if alignment < 8 {
@@ -199,7 +199,7 @@ fn alignment(keys: &KeyTable, header: &[u8], findings: &mut Diagnostics) -> Step
             Diagnostic::new(rule, cause).offset(offset)
         });
     }
-    if !matches!(value, Value::U32(_)) {
+    if !matches!(value, GgufValue::U32(_)) {
         findings.note(rules::GGUF_ALIGNMENT_TYPE, |rule| {
             let cause = format!("{ALIGNMENT_KEY} is not a u32; llama.cpp refuses the file");
             Diagnostic::new(rule, cause).offset(offset)

@@ -1,19 +1,19 @@
 //! The record of one tensor in the header.
 
 use super::MAX_DIMENSIONS;
-use super::cursor::{Cursor, Step};
+use super::cursor::{CursorStep, HeaderCursor};
 use crate::error::Diagnostic;
 use crate::rules;
 
 /// The sizes that the records are checked against.
-pub(super) struct Frame {
+pub(super) struct RecordBounds {
     pub(super) count: u64,
     pub(super) alignment: u64,
     pub(super) file_len: u64,
 }
 
 /// One record of the header, not yet checked.
-pub(super) struct TensorRecord<'a> {
+pub(super) struct GgufTensorRecord<'a> {
     pub(super) at: u64,
     pub(super) name: &'a [u8],
     pub(super) dims: [u64; MAX_DIMENSIONS],
@@ -24,8 +24,8 @@ pub(super) struct TensorRecord<'a> {
     pub(super) offset_at: u64,
 }
 
-impl<'a> TensorRecord<'a> {
-    pub(super) fn read(cursor: &mut Cursor<'a>) -> Step<Self> {
+impl<'a> GgufTensorRecord<'a> {
+    pub(super) fn read(cursor: &mut HeaderCursor<'a>) -> CursorStep<Self> {
         let at = cursor.position() as u64;
         let name = cursor.string("the name of a tensor")?;
         let rank_at = cursor.position() as u64;

@@ -3,11 +3,11 @@
 use std::fmt::Display;
 use std::path::Path;
 
-use super::cursor::Step;
+use super::cursor::CursorStep;
 use super::metadata::KeyTable;
 use crate::error::{Diagnostic, Diagnostics, MAX_FINDINGS, Policy};
+use crate::format::escape;
 use crate::format::name_table::duplicates;
-use crate::format::shown;
 use crate::rules;
 use crate::tensor::TensorTable;
 use crate::text;
@@ -29,7 +29,7 @@ pub struct SplitInfo {
 
 impl SplitInfo {
     /// The position in the metadata; `None` for a file that is complete on its own.
-    pub(super) fn from_keys(keys: &KeyTable, header: &[u8]) -> Step<Option<Self>> {
+    pub(super) fn from_keys(keys: &KeyTable, header: &[u8]) -> CursorStep<Option<Self>> {
         let count = number(keys, header, COUNT_KEY, u16::MAX)?.unwrap_or_default();
         let no = number(keys, header, NO_KEY, u16::MAX)?;
         let tensors_count = number(keys, header, TENSORS_KEY, u32::MAX / 2)?;
@@ -55,11 +55,11 @@ fn number<N: TryFrom<u64> + PartialOrd + Display>(
     header: &[u8],
     key: &str,
     most: N,
-) -> Step<Option<N>> {
+) -> CursorStep<Option<N>> {
     let Some(value) = keys.get(header, key) else { return Ok(None) };
     let number = value.as_u64().and_then(|number| N::try_from(number).ok()).filter(|number| *number <= most);
     let refuse = || {
-        let cause = format!("{key} is {}; it must be a whole number from 0 to {most}", shown(&format!("{value:?}")));
+        let cause = format!("{key} is {}; it must be a whole number from 0 to {most}", escape(&format!("{value:?}")));
         Diagnostic::new(rules::GGUF_SPLIT_KEYS, cause).offset(keys.offset(header, key).unwrap_or_default())
     };
     Ok(Some(number.ok_or_else(refuse)?))

@@ -1,14 +1,14 @@
 //! The records of the tensors, each checked alone; [`super::layout`] checks their layout.
 
-use super::cursor::{Cursor, Step};
+use super::cursor::{CursorStep, HeaderCursor};
 use super::layout::{DataRange, check_places, doubt_ambiguous};
-use super::record::{Frame, TensorRecord};
-use super::types::{AMBIGUOUS, Form, TensorType};
+use super::record::{GgufTensorRecord, RecordBounds};
+use super::types::{AMBIGUOUS, NumberForm, TensorType};
 use crate::budget;
 use crate::budget::saturating_usize;
 use crate::error::{Diagnostic, Diagnostics};
 use crate::format::name_table::duplicates;
-use crate::format::{Options, shown, shown_shape};
+use crate::format::{HeaderOptions, escape, shown_shape};
 use crate::rules::{self, Rule};
 use crate::tensor::{Element, Span, TensorInfo, TensorTable, checked_bytes, checked_elements, checked_packed_bytes};
 
@@ -16,22 +16,22 @@ use crate::tensor::{Element, Span, TensorInfo, TensorTable, checked_bytes, check
 const OLD_NAME_BYTES: usize = 64;
 
 /// The minimum bytes of a record: a name of one character, no dimensions, type and offset.
-pub(super) const fn least_record_bytes(form: Form) -> u64 {
+pub(super) const fn least_record_bytes(form: NumberForm) -> u64 {
     form.length_bytes() + 1 + 4 + 4 + 8
 }
 
 /// Reads all records, and returns the table of tensors in the order of their offsets, and where the data begins.
 pub(super) fn read(
-    cursor: &mut Cursor<'_>,
-    frame: &Frame,
-    options: &Options,
+    cursor: &mut HeaderCursor<'_>,
+    frame: &RecordBounds,
+    options: &HeaderOptions,
     findings: &mut Diagnostics,
-) -> Step<(TensorTable, u64)> {
+) -> CursorStep<(TensorTable, u64)> {
     let records = cursor.clone();
     let mut name_bytes = 0;
     // Nothing is kept before all records are available.
     for _ in 0..frame.count {
-        name_bytes += TensorRecord::read(cursor)?.name.len();
+        name_bytes += GgufTensorRecord::read(cursor)?.name.len();
     }
     let header_end = cursor.position() as u64;
     let Some(data_start) = header_end.checked_next_multiple_of(frame.alignment) else {
@@ -42,7 +42,7 @@ pub(super) fn read(
     let mut places = checker.places(records.clone())?;
     let ambiguous = checker.ambiguous;
 
-    let record = |place: &DataRange| TensorRecord::read(&mut records.clone().at(place.record as usize));
+    let record = |place: &DataRange| GgufTensorRecord::read(&mut records.clone().at(place.record as usize));
     sort(&mut places, &record, findings)?;
     if ambiguous {
         doubt_ambiguous(&mut places, &record, frame)?;
@@ -54,9 +54,9 @@ pub(super) fn read(
 
 /// Checks records one by one.
 struct Checker<'c> {
-    frame: &'c Frame,
+    frame: &'c RecordBounds,
     data_start: u64,
-    options: &'c Options,
+    options: &'c HeaderOptions,
     findings: &'c mut Diagnostics,
     unknown_types: Vec<u32>,
     /// True if a number was met that means another type in forks.
@@ -64,10 +64,10 @@ struct Checker<'c> {
 }
 
 impl Checker<'_> {
-    fn places(&mut self, mut cursor: Cursor<'_>) -> Step<Vec<DataRange>> {
+    fn places(&mut self, mut cursor: HeaderCursor<'_>) -> CursorStep<Vec<DataRange>> {
         let mut places = budget::list(saturating_usize(self.frame.count))?;
         for _ in 0..self.frame.count {
-            let record = TensorRecord::read(&mut cursor)?;
+            let record = GgufTensorRecord::read(&mut cursor)?;
             match self.check(&record) {
                 Ok(place) => places.push(place),
                 Err(fault) => {
@@ -82,14 +82,18 @@ impl Checker<'_> {
         Ok(places)
     }
 
-    fn report(&mut self, fault: impl Into<Box<Diagnostic>>, record: &TensorRecord<'_>) -> Result<(), Box<Diagnostic>> {
+    fn report(
+        &mut self,
+        fault: impl Into<Box<Diagnostic>>,
+        record: &GgufTensorRecord<'_>,
+    ) -> Result<(), Box<Diagnostic>> {
         let mut fault = fault.into();
         fault.tensor.get_or_insert_with(|| String::from_utf8_lossy(record.name).into_owned());
         self.findings.report(fault)
     }
 
     /// The location of the tensor of a record, if it breaks no rule that concerns it alone.
-    fn check(&mut self, record: &TensorRecord<'_>) -> Result<DataRange, Box<Diagnostic>> {
+    fn check(&mut self, record: &GgufTensorRecord<'_>) -> Result<DataRange, Box<Diagnostic>> {
         self.check_name(record)?;
         let shape = record.shape();
         if checked_elements(shape).is_none() {
@@ -113,7 +117,7 @@ impl Checker<'_> {
         Ok(DataRange::new(start, bytes, record))
     }
 
-    fn check_name(&mut self, record: &TensorRecord<'_>) -> Result<(), Box<Diagnostic>> {
+    fn check_name(&mut self, record: &GgufTensorRecord<'_>) -> Result<(), Box<Diagnostic>> {
         let at = record.at;
         let Ok(name) = std::str::from_utf8(record.name) else {
             return self.report(Diagnostic::new(rules::GGUF_NAME_UTF8, "the name is not UTF-8").offset(at), record);
@@ -136,7 +140,7 @@ impl Checker<'_> {
     }
 
     /// The bytes of a tensor by its shape and type; `None` if these do not determine them.
-    fn check_type(&mut self, record: &TensorRecord<'_>) -> Result<Option<u64>, Diagnostic> {
+    fn check_type(&mut self, record: &GgufTensorRecord<'_>) -> Result<Option<u64>, Diagnostic> {
         let shape = record.shape();
         let overflow = |name: &str| {
             let cause = format!("{} elements of {name} take more than 2^64 bits", shown_shape(shape));
@@ -168,7 +172,7 @@ impl Checker<'_> {
     }
 
     /// Limits unknown types: the table searches a list for each of their names.
-    fn count_unknown(&mut self, record: &TensorRecord<'_>) -> Result<(), Diagnostic> {
+    fn count_unknown(&mut self, record: &GgufTensorRecord<'_>) -> Result<(), Diagnostic> {
         let most = self.options.limits.unknown_dtypes;
         if self.unknown_types.contains(&record.type_id) {
             return Ok(());
@@ -185,9 +189,9 @@ impl Checker<'_> {
 /// Sorts the tensors by their places in the file.
 fn sort<'a>(
     places: &mut [DataRange],
-    record: &impl Fn(&DataRange) -> Step<TensorRecord<'a>>,
+    record: &impl Fn(&DataRange) -> CursorStep<GgufTensorRecord<'a>>,
     findings: &mut Diagnostics,
-) -> Step<()> {
+) -> CursorStep<()> {
     let mut pairs = places.iter().zip(places.iter().skip(1));
     if let Some((_, late)) = pairs.find(|(early, late)| early.start > late.start) {
         let name = record(late)?.name();
@@ -206,10 +210,10 @@ fn sort<'a>(
 fn build<'a>(
     places: &[DataRange],
     name_bytes: usize,
-    record: &impl Fn(&DataRange) -> Step<TensorRecord<'a>>,
-    frame: &Frame,
+    record: &impl Fn(&DataRange) -> CursorStep<GgufTensorRecord<'a>>,
+    frame: &RecordBounds,
     findings: &mut Diagnostics,
-) -> Step<TensorTable> {
+) -> CursorStep<TensorTable> {
     let into_fault = budget::fault_of;
     let mut table = TensorTable::with_capacity(places.len(), name_bytes).map_err(into_fault)?;
     for place in places {
@@ -255,12 +259,12 @@ const fn unknown_rule(named: TensorType) -> &'static Rule {
 }
 
 /// Why the elements of a tensor can only be had as bytes.
-fn unknown_type(rule: &'static Rule, record: &TensorRecord<'_>, named: TensorType, room: u64) -> Diagnostic {
+fn unknown_type(rule: &'static Rule, record: &GgufTensorRecord<'_>, named: TensorType, available: u64) -> Diagnostic {
     let (id, name) = (record.type_id, record.name());
     let elements = checked_elements(record.shape()).unwrap_or_default();
-    let found = format!("{elements} elements in the {room} bytes up to the next tensor");
+    let found = format!("{elements} elements in the {available} bytes up to the next tensor");
     let cause = match named {
-        TensorType::Removed(name) => format!("type {id} is {}, which ggml removed", shown(name)),
+        TensorType::Removed(name) => format!("type {id} is {}, which ggml removed", escape(name)),
         TensorType::Fork(name, whose) => format!(
             "type {id} is {name} of {whose} fork of ggml ({found}), whose values are right only for activations that the fork transforms"
         ),

@@ -49,14 +49,14 @@ impl TensorType {
 
 /// How numbers are written in a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Form {
+pub(super) struct NumberForm {
     /// The most significant byte first.
     pub(super) big_endian: bool,
     /// Version 1: counts, lengths and dimensions of 32 bits.
     pub(super) narrow: bool,
 }
 
-impl Form {
+impl NumberForm {
     /// Bytes of a count or a length.
     pub(super) const fn length_bytes(self) -> u64 {
         if self.narrow { 4 } else { 8 }
@@ -122,7 +122,7 @@ value_types! {
 
 impl ValueType {
     /// The minimum bytes of a value.
-    pub(super) const fn least_bytes(self, form: Form) -> u64 {
+    pub(super) const fn least_bytes(self, form: NumberForm) -> u64 {
         match (self, self.dtype()) {
             (_, Some(number)) => number.bits() as u64 / 8,
             (Self::String, None) => form.length_bytes(),

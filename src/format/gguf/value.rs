@@ -3,8 +3,8 @@
 use std::fmt;
 use std::ops::Range;
 
-use super::cursor::{Cursor, Step};
-use super::types::{Form, ValueType};
+use super::cursor::{CursorStep, HeaderCursor};
+use super::types::{NumberForm, ValueType};
 use crate::budget::saturating_usize;
 use crate::error::Diagnostic;
 use crate::rules;
@@ -13,7 +13,7 @@ use crate::rules;
 pub const MAX_ARRAY_DEPTH: usize = 16;
 
 /// Walks over a value. Strings are stepped over by their lengths, numbers by arithmetic.
-pub(super) fn skip(cursor: &mut Cursor<'_>, value_type: ValueType) -> Step<()> {
+pub(super) fn skip(cursor: &mut HeaderCursor<'_>, value_type: ValueType) -> CursorStep<()> {
     match value_type {
         ValueType::String => cursor.string("a string").map(drop),
         ValueType::Array => skip_array(cursor, 1),
@@ -21,12 +21,12 @@ pub(super) fn skip(cursor: &mut Cursor<'_>, value_type: ValueType) -> Step<()> {
     }
 }
 
-fn skip_array(cursor: &mut Cursor<'_>, depth: usize) -> Step<()> {
+fn skip_array(cursor: &mut HeaderCursor<'_>, depth: usize) -> CursorStep<()> {
     let (element, count) = cursor.array_start()?;
     skip_elements(cursor, element, count, depth)
 }
 
-fn skip_elements(cursor: &mut Cursor<'_>, element: ValueType, count: u64, depth: usize) -> Step<()> {
+fn skip_elements(cursor: &mut HeaderCursor<'_>, element: ValueType, count: u64, depth: usize) -> CursorStep<()> {
     match element {
         ValueType::String => cursor.skip_strings(count),
         ValueType::Array if depth >= MAX_ARRAY_DEPTH => {
@@ -44,7 +44,7 @@ fn skip_elements(cursor: &mut Cursor<'_>, element: ValueType, count: u64, depth:
 /// A value of the metadata. Long ones are borrowed from the header.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[allow(missing_docs)] // the names are the documentation
-pub enum Value<'a> {
+pub enum GgufValue<'a> {
     U8(u8),
     I8(i8),
     U16(u16),
@@ -59,10 +59,10 @@ pub enum Value<'a> {
     String(&'a str),
     /// A string that is not UTF-8. The format forbids it, but tokenizers have it.
     Bytes(&'a [u8]),
-    Array(Array<'a>),
+    Array(GgufArray<'a>),
 }
 
-impl<'a> Value<'a> {
+impl<'a> GgufValue<'a> {
     /// The number, if this is a non-negative integer of any width.
     pub fn as_u64(&self) -> Option<u64> {
         match *self {
@@ -103,7 +103,7 @@ impl<'a> Value<'a> {
     }
 
     /// Decodes the value at the cursor. With `end`, the end of the value, an array is not scanned to find it.
-    pub(super) fn decode(cursor: &mut Cursor<'a>, value_type: ValueType, end: Option<usize>) -> Step<Self> {
+    pub(super) fn decode(cursor: &mut HeaderCursor<'a>, value_type: ValueType, end: Option<usize>) -> CursorStep<Self> {
         Ok(match value_type {
             ValueType::U8 => Self::U8(cursor.u8()?),
             ValueType::I8 => Self::I8(cursor.u8()?.cast_signed()),
@@ -128,7 +128,7 @@ impl<'a> Value<'a> {
                     None => skip_elements(cursor, element, count, 1).map(|()| cursor.position())?,
                 };
                 let (header, form) = (cursor.header(), cursor.form);
-                Self::Array(Array { header, start, end, element, count: saturating_usize(count), form })
+                Self::Array(GgufArray { header, start, end, element, count: saturating_usize(count), form })
             }
         })
     }
@@ -136,16 +136,16 @@ impl<'a> Value<'a> {
 
 /// An array of the metadata: a range of the header, decoded on demand.
 #[derive(Clone, Copy, PartialEq)]
-pub struct Array<'a> {
+pub struct GgufArray<'a> {
     header: &'a [u8],
     start: usize,
     end: usize,
     element: ValueType,
     count: usize,
-    form: Form,
+    form: NumberForm,
 }
 
-impl<'a> Array<'a> {
+impl<'a> GgufArray<'a> {
     /// The type of the elements.
     pub const fn element(&self) -> ValueType {
         self.element
@@ -178,22 +178,26 @@ impl<'a> Array<'a> {
     }
 
     /// The elements, each decoded when it is reached.
-    pub fn iter(&self) -> Elements<'a> {
+    pub fn iter(&self) -> ArrayElements<'a> {
         let header = self.header.get(..self.end).unwrap_or_default();
-        Elements { cursor: Cursor::within(header, self.start, self.form), element: self.element, left: self.count }
+        ArrayElements {
+            cursor: HeaderCursor::within(header, self.start, self.form),
+            element: self.element,
+            left: self.count,
+        }
     }
 }
 
-impl<'a> IntoIterator for &Array<'a> {
-    type Item = Value<'a>;
-    type IntoIter = Elements<'a>;
+impl<'a> IntoIterator for &GgufArray<'a> {
+    type Item = GgufValue<'a>;
+    type IntoIter = ArrayElements<'a>;
 
-    fn into_iter(self) -> Elements<'a> {
+    fn into_iter(self) -> ArrayElements<'a> {
         self.iter()
     }
 }
 
-impl fmt::Debug for Array<'_> {
+impl fmt::Debug for GgufArray<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "[{}; {}]", self.element, self.count)
     }
@@ -201,18 +205,18 @@ impl fmt::Debug for Array<'_> {
 
 /// The elements of an [`Array`].
 #[derive(Debug, Clone)]
-pub struct Elements<'a> {
-    cursor: Cursor<'a>,
+pub struct ArrayElements<'a> {
+    cursor: HeaderCursor<'a>,
     element: ValueType,
     left: usize,
 }
 
-impl<'a> Iterator for Elements<'a> {
-    type Item = Value<'a>;
+impl<'a> Iterator for ArrayElements<'a> {
+    type Item = GgufValue<'a>;
 
-    fn next(&mut self) -> Option<Value<'a>> {
+    fn next(&mut self) -> Option<GgufValue<'a>> {
         self.left = self.left.checked_sub(1)?;
-        Value::decode(&mut self.cursor, self.element, None).ok()
+        GgufValue::decode(&mut self.cursor, self.element, None).ok()
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
@@ -220,4 +224,4 @@ impl<'a> Iterator for Elements<'a> {
     }
 }
 
-impl ExactSizeIterator for Elements<'_> {}
+impl ExactSizeIterator for ArrayElements<'_> {}

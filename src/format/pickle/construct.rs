@@ -1,30 +1,30 @@
 //! Calls, which are described and not executed.
 
-use super::global::{GlobalUse, Known, known};
+use super::global::{GlobalUse, KnownGlobal, known};
 use super::ids::{GlobalId, ObjectId};
-use super::machine::Machine;
+use super::machine::PickleMachine;
 use super::names::judge_spelled;
-use super::object::{Dict, DictKind, Factory, Object, Opaque};
+use super::object::{Dict, DictKind, Factory, Opaque, PickleObject};
 use super::short_list::ShortList;
-use super::tensor::Layout;
+use super::tensor::MemoryOrder;
 use super::text;
-use super::{Step, limit, python2};
+use super::{ParseStep, limit, python2};
 use crate::budget::{saturating_u32, vec_bytes};
 use crate::error::Diagnostic;
-use crate::format::shown;
+use crate::format::escape;
 use crate::rules;
 
 /// What a global takes in addition to the bytes of its names, in the list and in the map.
 const GLOBAL_BYTES: usize = 384;
 
 /// The most arguments of a call that is known.
-const MOST_ARGUMENTS: usize = 8;
+const MAX_ARGUMENTS: usize = 8;
 /// The longest name of a device.
 const MAX_DEVICE_BYTES: usize = 64;
 
 /// A call of a known global.
-pub(super) struct Call<'l> {
-    pub(super) known: Known,
+pub(super) struct KnownCall<'l> {
+    pub(super) known: KnownGlobal,
     pub(super) global: GlobalId,
     /// The called value.
     pub(super) callee: ObjectId,
@@ -34,24 +34,24 @@ pub(super) struct Call<'l> {
     pub(super) arguments: ObjectId,
 }
 
-impl Machine<'_> {
+impl PickleMachine<'_> {
     /// The result of `callable(*arguments, **keywords)`.
     pub(super) fn call(
         &mut self,
         callable: ObjectId,
         arguments: ObjectId,
         keywords: Option<ObjectId>,
-    ) -> Step<ObjectId> {
-        let Object::Tuple(list) = self.objects.get(arguments) else {
+    ) -> ParseStep<ObjectId> {
+        let PickleObject::Tuple(list) = self.objects.get(arguments) else {
             return Err(self.fault(
                 rules::PICKLE_CALL,
                 format!("the arguments of a call are {}, not a tuple", self.kind(arguments)),
             ));
         };
         let global = match self.objects.get(callable) {
-            Object::Global(global) => *global,
+            PickleObject::Global(global) => *global,
             // A method of a value that is not built, or a call of an instance.
-            Object::Opaque(_) => match self.objects.opaque(callable) {
+            PickleObject::Opaque(_) => match self.objects.opaque(callable) {
                 Some(opaque) => {
                     let global = opaque.global;
                     return self.placeholder(global, callable, arguments, keywords);
@@ -66,22 +66,22 @@ impl Machine<'_> {
         let Some(known) = self.known_of(global) else {
             return self.placeholder(global, callable, arguments, keywords);
         };
-        if matches!(known, Known::Placeholder | Known::Storage(_)) {
+        if matches!(known, KnownGlobal::Placeholder | KnownGlobal::Storage(_)) {
             return self.placeholder(global, callable, arguments, keywords);
         }
         let named = keywords.is_some_and(
-            |keywords| !matches!(self.objects.get(keywords), Object::Dict(dict) if dict.entries.is_empty()),
+            |keywords| !matches!(self.objects.get(keywords), PickleObject::Dict(dict) if dict.entries.is_empty()),
         );
-        if list.len() > MOST_ARGUMENTS || named {
+        if list.len() > MAX_ARGUMENTS || named {
             return Err(self.arguments(global));
         }
         let list = list.clone();
-        let made = self.known(&Call { known, global, callee: callable, list: &list, arguments })?;
+        let made = self.known(&KnownCall { known, global, callee: callable, list: &list, arguments })?;
         made.ok_or_else(|| self.arguments(global))
     }
 
     /// What this global constructs.
-    pub(super) fn known_of(&self, global: GlobalId) -> Option<Known> {
+    pub(super) fn known_of(&self, global: GlobalId) -> Option<KnownGlobal> {
         self.globals.get(global.index()).and_then(|global| global.known)
     }
 
@@ -91,7 +91,7 @@ impl Machine<'_> {
         callee: ObjectId,
         arguments: ObjectId,
         keywords: Option<ObjectId>,
-    ) -> Step<ObjectId> {
+    ) -> ParseStep<ObjectId> {
         if self.objects.len() >= self.limits.objects {
             return Err(self.full());
         }
@@ -110,41 +110,43 @@ impl Machine<'_> {
 
     fn arguments(&self, global: GlobalId) -> Box<Diagnostic> {
         let name = self.globals.get(global.index()).map(super::GlobalUse::full_name).unwrap_or_default();
-        self.fault(rules::PICKLE_CALL, format!("{} does not have the arguments that PyTorch gives it", shown(&name)))
+        self.fault(rules::PICKLE_CALL, format!("{} does not have the arguments that PyTorch gives it", escape(&name)))
     }
 
     /// The result of a call of a known global; `None` if its arguments are invalid.
-    fn known(&mut self, call: &Call<'_>) -> Step<Option<ObjectId>> {
-        let &Call { known, callee, list, arguments, .. } = call;
+    fn known(&mut self, call: &KnownCall<'_>) -> ParseStep<Option<ObjectId>> {
+        let &KnownCall { known, callee, list, arguments, .. } = call;
         let object = match (known, list) {
-            (Known::Dict(kind), _) => self.make_dict(kind, list)?,
-            (Known::Set | Known::FrozenSet, _) => self.make_set(known, list)?,
-            (Known::ByteArray | Known::Bytes | Known::CodecsEncode, _) => return self.make_bytes(known, list),
-            (Known::Complex, [re, im]) => match (self.objects.get(*re), self.objects.get(*im)) {
-                (Object::Float(re), Object::Float(im)) => Some(Object::Complex(*re, *im)),
+            (KnownGlobal::Dict(kind), _) => self.make_dict(kind, list)?,
+            (KnownGlobal::Set | KnownGlobal::FrozenSet, _) => self.make_set(known, list)?,
+            (KnownGlobal::ByteArray | KnownGlobal::Bytes | KnownGlobal::CodecsEncode, _) => {
+                return self.make_bytes(known, list);
+            }
+            (KnownGlobal::Complex, [re, im]) => match (self.objects.get(*re), self.objects.get(*im)) {
+                (PickleObject::Float(re), PickleObject::Float(im)) => Some(PickleObject::Complex(*re, *im)),
                 _ => None,
             },
-            (Known::Reconstructor, [class, _, _]) => match self.objects.get(*class) {
-                Object::Global(class) => return self.placeholder(*class, callee, arguments, None).map(Some),
+            (KnownGlobal::Reconstructor, [class, _, _]) => match self.objects.get(*class) {
+                PickleObject::Global(class) => return self.placeholder(*class, callee, arguments, None).map(Some),
                 _ => None,
             },
-            (Known::Size, [tuple]) => {
+            (KnownGlobal::Size, [tuple]) => {
                 self.check_dims(*tuple, "a torch.Size")?;
                 // A size of a size is the same, and a chain of them would have no end.
-                let inner = if let Object::Size(inner) = self.objects.get(*tuple) { *inner } else { *tuple };
-                Some(Object::Size(inner))
+                let inner = if let PickleObject::Size(inner) = self.objects.get(*tuple) { *inner } else { *tuple };
+                Some(PickleObject::Size(inner))
             }
-            (Known::Device, _) => self.make_device(list)?,
-            (Known::GetLayout, [name]) => {
-                let layout = self.objects.text(*name).and_then(Layout::from_name);
-                layout.map(Object::Layout)
+            (KnownGlobal::Device, _) => self.make_device(list)?,
+            (KnownGlobal::GetLayout, [name]) => {
+                let layout = self.objects.text(*name).and_then(MemoryOrder::from_name);
+                layout.map(PickleObject::Layout)
             }
             (
-                Known::NumpyDType
-                | Known::NumpyScalar
-                | Known::NumpyReconstruct
-                | Known::NumpyFromBuffer
-                | Known::NumpyArray,
+                KnownGlobal::NumpyDType
+                | KnownGlobal::NumpyScalar
+                | KnownGlobal::NumpyReconstruct
+                | KnownGlobal::NumpyFromBuffer
+                | KnownGlobal::NumpyArray,
                 _,
             ) => return self.make_numpy(call),
             _ => return self.rebuild(call),
@@ -153,7 +155,7 @@ impl Machine<'_> {
     }
 
     /// Accounts for values that are copied from one container to another.
-    fn copy(&mut self, count: usize) -> Step<()> {
+    fn copy(&mut self, count: usize) -> ParseStep<()> {
         self.scratch(count.saturating_mul(size_of::<(ObjectId, ObjectId)>()))?;
         self.copied = self.copied.saturating_add(count);
         if self.copied > self.operations {
@@ -162,7 +164,7 @@ impl Machine<'_> {
         Ok(())
     }
 
-    fn make_dict(&mut self, kind: DictKind, list: &[ObjectId]) -> Step<Option<Object>> {
+    fn make_dict(&mut self, kind: DictKind, list: &[ObjectId]) -> ParseStep<Option<PickleObject>> {
         let (kind, from) = match (kind, list) {
             (DictKind::DefaultDict(_), [factory]) => (DictKind::DefaultDict(self.factory(*factory)), None),
             (DictKind::DefaultDict(_), [factory, from]) => (DictKind::DefaultDict(self.factory(*factory)), Some(*from)),
@@ -171,17 +173,17 @@ impl Machine<'_> {
             _ => return Ok(None),
         };
         let Some(from) = from else {
-            return Ok(Some(Object::Dict(Dict { kind, entries: Vec::new(), state: None })));
+            return Ok(Some(PickleObject::Dict(Dict { kind, entries: Vec::new(), state: None })));
         };
         let count = match self.objects.get(from) {
-            Object::Dict(dict) => dict.entries.len(),
-            Object::List(pairs) => pairs.len(),
+            PickleObject::Dict(dict) => dict.entries.len(),
+            PickleObject::List(pairs) => pairs.len(),
             _ => return Ok(None),
         };
         self.copy(count)?;
         let entries: Option<Vec<(ObjectId, ObjectId)>> = match self.objects.get(from) {
-            Object::Dict(dict) => Some(dict.entries.clone()),
-            Object::List(pairs) => pairs
+            PickleObject::Dict(dict) => Some(dict.entries.clone()),
+            PickleObject::List(pairs) => pairs
                 .iter()
                 .map(|pair| match self.objects.elements(*pair)? {
                     [key, value] => Some((*key, *value)),
@@ -195,14 +197,14 @@ impl Machine<'_> {
             self.check_key(*key)?;
         }
         self.take(vec_bytes(&entries))?;
-        Ok(Some(Object::Dict(Dict { kind, entries, state: None })))
+        Ok(Some(PickleObject::Dict(Dict { kind, entries, state: None })))
     }
 
     /// The default of a `defaultdict`: a class or function, which is not called here either.
     fn factory(&self, factory: ObjectId) -> Factory {
         match self.objects.get(factory) {
-            Object::None => Factory::None,
-            Object::Global(global) => self
+            PickleObject::None => Factory::None,
+            PickleObject::Global(global) => self
                 .globals
                 .get(global.index())
                 .map_or(Factory::Other, |global| Factory::of(&global.module, &global.name)),
@@ -210,7 +212,7 @@ impl Machine<'_> {
         }
     }
 
-    fn make_set(&mut self, known: Known, list: &[ObjectId]) -> Step<Option<Object>> {
+    fn make_set(&mut self, known: KnownGlobal, list: &[ObjectId]) -> ParseStep<Option<PickleObject>> {
         let elements = match list {
             [] => Vec::new(),
             [from] => {
@@ -222,22 +224,30 @@ impl Machine<'_> {
             }
             _ => return Ok(None),
         };
-        Ok(Some(if known == Known::Set { Object::Set(elements) } else { Object::FrozenSet(elements.into()) }))
+        Ok(Some(if known == KnownGlobal::Set {
+            PickleObject::Set(elements)
+        } else {
+            PickleObject::FrozenSet(elements.into())
+        }))
     }
 
     /// `bytes()`, `bytearray(…)` and `_codecs.encode(text, "latin1")`, which is how protocol 2 writes bytes.
-    fn make_bytes(&mut self, known: Known, list: &[ObjectId]) -> Step<Option<ObjectId>> {
+    fn make_bytes(&mut self, known: KnownGlobal, list: &[ObjectId]) -> ParseStep<Option<ObjectId>> {
         let from = match (known, list) {
-            (Known::Bytes | Known::ByteArray, []) => {
+            (KnownGlobal::Bytes | KnownGlobal::ByteArray, []) => {
                 let slice = self.store_bytes(&[])?;
-                let empty = if known == Known::Bytes { Object::Bytes(slice) } else { Object::ByteArray(slice) };
+                let empty = if known == KnownGlobal::Bytes {
+                    PickleObject::Bytes(slice)
+                } else {
+                    PickleObject::ByteArray(slice)
+                };
                 return self.make(empty).map(Some);
             }
-            (Known::ByteArray, [from]) => match self.objects.get(*from) {
-                Object::Bytes(_) => Some(*from),
+            (KnownGlobal::ByteArray, [from]) => match self.objects.get(*from) {
+                PickleObject::Bytes(_) => Some(*from),
                 _ => None,
             },
-            (Known::ByteArray | Known::CodecsEncode, [from, encoding]) => {
+            (KnownGlobal::ByteArray | KnownGlobal::CodecsEncode, [from, encoding]) => {
                 let utf8 = match self.objects.text(*encoding) {
                     Some("latin1" | "latin-1" | "iso-8859-1") => false,
                     Some("utf-8" | "utf8") => true,
@@ -249,36 +259,36 @@ impl Machine<'_> {
         };
         let Some(from) = from else { return Ok(None) };
         match (known, self.objects.get(from)) {
-            (Known::ByteArray, Object::Bytes(slice)) => {
+            (KnownGlobal::ByteArray, PickleObject::Bytes(slice)) => {
                 let slice = *slice;
-                self.make(Object::ByteArray(slice)).map(Some)
+                self.make(PickleObject::ByteArray(slice)).map(Some)
             }
             _ => Ok(Some(from)),
         }
     }
 
     /// The bytes of a string: one value per text, so that a string is copied once.
-    pub(super) fn encode(&mut self, from: ObjectId, utf8: bool) -> Step<Option<ObjectId>> {
+    pub(super) fn encode(&mut self, from: ObjectId, utf8: bool) -> ParseStep<Option<ObjectId>> {
         if let Some(have) = self.encoded.get(&(from, utf8)) {
             return Ok(Some(*have));
         }
-        let Object::Text(slice) = self.objects.get(from) else { return Ok(None) };
+        let PickleObject::Text(slice) = self.objects.get(from) else { return Ok(None) };
         let text = self.objects.text_of(*slice);
         self.scratch(text.len().saturating_mul(2))?;
         let bytes = if utf8 { Some(text.as_bytes().to_vec()) } else { text::to_latin1(text) };
         let Some(bytes) = bytes else { return Ok(None) };
         let slice = self.store_bytes(&bytes)?;
-        let id = self.make(Object::Bytes(slice))?;
+        let id = self.make(PickleObject::Bytes(slice))?;
         self.budget.entry(&mut self.encoded).map_err(|short| self.short(short))?;
         self.encoded.insert((from, utf8), id);
         Ok(Some(id))
     }
 
-    fn make_device(&mut self, list: &[ObjectId]) -> Step<Option<Object>> {
+    fn make_device(&mut self, list: &[ObjectId]) -> ParseStep<Option<PickleObject>> {
         let (name, index) = match list {
             [name] => (*name, None),
             [name, index] => match self.objects.get(*index) {
-                Object::Int(index) => (*name, Some(*index)),
+                PickleObject::Int(index) => (*name, Some(*index)),
                 _ => return Ok(None),
             },
             _ => return Ok(None),
@@ -286,17 +296,17 @@ impl Machine<'_> {
         let Some(name) = self.objects.text(name).filter(|name| name.len() <= MAX_DEVICE_BYTES) else { return Ok(None) };
         let name = index.map_or_else(|| name.to_owned(), |index| format!("{name}:{index}"));
         let slice = self.store_text(&name)?;
-        Ok(Some(Object::Device(slice)))
+        Ok(Some(PickleObject::Device(slice)))
     }
 
-    pub(super) fn dict(entries: Vec<(ObjectId, ObjectId)>) -> Object {
-        Object::Dict(Dict { kind: DictKind::Dict, entries, state: None })
+    pub(super) fn dict(entries: Vec<(ObjectId, ObjectId)>) -> PickleObject {
+        PickleObject::Dict(Dict { kind: DictKind::Dict, entries, state: None })
     }
 }
 
-impl Machine<'_> {
+impl PickleMachine<'_> {
     /// The value of a global: one for each name.
-    pub(super) fn global(&mut self, module: &str, name: &str) -> Step<ObjectId> {
+    pub(super) fn global(&mut self, module: &str, name: &str) -> ParseStep<ObjectId> {
         if module.len().saturating_add(name.len()) > self.limits.global_bytes {
             return Err(limit("bytes in the name of one global", self.limits.global_bytes, self.position));
         }
@@ -311,8 +321,8 @@ impl Machine<'_> {
         }
         let (danger, known) = (judge_spelled(module, name, self.protocol), known(module, name));
         let id = self.make(match known {
-            Some(Known::DType(dtype)) => Object::DType(dtype),
-            _ => Object::Global(GlobalId(saturating_u32(self.globals.len()))),
+            Some(KnownGlobal::DType(dtype)) => PickleObject::DType(dtype),
+            _ => PickleObject::Global(GlobalId(saturating_u32(self.globals.len()))),
         })?;
         self.take(3 * (module.len() + name.len()) + GLOBAL_BYTES)?;
         let imported = imported.map(|(module, name)| Box::new((module.to_owned(), name.to_owned())));

@@ -19,7 +19,7 @@ pub struct GlobalUse {
     /// Its classification.
     pub danger: Danger,
     /// What it constructs, if PyTorch writes this global.
-    pub known: Option<Known>,
+    pub known: Option<KnownGlobal>,
 }
 
 impl GlobalUse {
@@ -44,7 +44,7 @@ impl GlobalUse {
 /// The globals whose meaning is known: each is built, or applied to plain data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs)] // the names are the documentation
-pub enum Known {
+pub enum KnownGlobal {
     Dict(DictKind),
     Set,
     FrozenSet,
@@ -83,53 +83,53 @@ pub enum Known {
 }
 
 /// The known meaning of a global, by the exact spelling of its module and its name; `None`: a placeholder, never built.
-pub(super) fn known(module: &str, name: &str) -> Option<Known> {
+pub(super) fn known(module: &str, name: &str) -> Option<KnownGlobal> {
     Some(match (module, name) {
-        ("collections", "OrderedDict") => Known::Dict(DictKind::OrderedDict),
-        ("collections", "Counter") => Known::Dict(DictKind::Counter),
-        ("collections", "defaultdict") => Known::Dict(DictKind::DefaultDict(Factory::None)),
-        ("builtins" | "__builtin__", "dict") => Known::Dict(DictKind::Dict),
-        ("builtins" | "__builtin__", "set") => Known::Set,
-        ("builtins" | "__builtin__", "frozenset") => Known::FrozenSet,
-        ("builtins" | "__builtin__", "bytearray") => Known::ByteArray,
-        ("builtins" | "__builtin__", "bytes") => Known::Bytes,
-        ("builtins" | "__builtin__", "complex") => Known::Complex,
-        ("_codecs", "encode") => Known::CodecsEncode,
-        ("copyreg" | "copy_reg", "_reconstructor") => Known::Reconstructor,
-        ("torch", "Size") => Known::Size,
-        ("torch", "device") => Known::Device,
+        ("collections", "OrderedDict") => KnownGlobal::Dict(DictKind::OrderedDict),
+        ("collections", "Counter") => KnownGlobal::Dict(DictKind::Counter),
+        ("collections", "defaultdict") => KnownGlobal::Dict(DictKind::DefaultDict(Factory::None)),
+        ("builtins" | "__builtin__", "dict") => KnownGlobal::Dict(DictKind::Dict),
+        ("builtins" | "__builtin__", "set") => KnownGlobal::Set,
+        ("builtins" | "__builtin__", "frozenset") => KnownGlobal::FrozenSet,
+        ("builtins" | "__builtin__", "bytearray") => KnownGlobal::ByteArray,
+        ("builtins" | "__builtin__", "bytes") => KnownGlobal::Bytes,
+        ("builtins" | "__builtin__", "complex") => KnownGlobal::Complex,
+        ("_codecs", "encode") => KnownGlobal::CodecsEncode,
+        ("copyreg" | "copy_reg", "_reconstructor") => KnownGlobal::Reconstructor,
+        ("torch", "Size") => KnownGlobal::Size,
+        ("torch", "device") => KnownGlobal::Device,
         // Types that are values in a file, such as the default of a defaultdict; protocols up to 2 also call int and str.
         ("builtins" | "__builtin__", "int" | "float" | "str" | "bool" | "list" | "tuple" | "object")
         | ("__builtin__", "long" | "unicode")
         | ("torch" | "torch._tensor" | "torch.tensor", "Tensor")
         | ("torch.nn.parameter", "Buffer")
-        | ("torch.storage" | "torch", "TypedStorage") => Known::Placeholder,
-        ("torch.nn.parameter", "Parameter") => Known::Parameter,
-        ("torch.serialization", "_get_layout") => Known::GetLayout,
-        ("torch._utils", "_rebuild_tensor") => Known::RebuildTensor,
-        ("torch._utils", "_rebuild_tensor_v2") => Known::RebuildTensorV2,
-        ("torch._utils", "_rebuild_tensor_v3") => Known::RebuildTensorV3,
-        ("torch._utils", "_rebuild_parameter") => Known::RebuildParameter,
-        ("torch._utils", "_rebuild_parameter_with_state") => Known::RebuildParameterWithState,
-        ("torch._utils", "_rebuild_qtensor") => Known::RebuildQTensor,
-        ("torch._utils", "_rebuild_sparse_tensor") => Known::RebuildSparseTensor,
-        ("torch._utils", "_rebuild_meta_tensor_no_storage") => Known::RebuildMetaTensor,
-        ("torch._utils", "_rebuild_wrapper_subclass") => Known::RebuildWrapperSubclass,
-        ("torch._utils", "_rebuild_device_tensor_from_numpy" | "_rebuild_xla_tensor") => Known::RebuildFromNumpy,
-        ("torch._utils", "_rebuild_device_tensor_from_cpu_tensor") => Known::RebuildFromCpuTensor,
-        ("torch._tensor" | "torch.tensor", "_rebuild_from_type_v2") => Known::RebuildFromTypeV2,
-        ("numpy", "ndarray") => Known::NumpyArray,
-        ("numpy", "dtype") => Known::NumpyDType,
-        ("numpy.core.multiarray" | "numpy._core.multiarray", "scalar") => Known::NumpyScalar,
-        ("numpy.core.multiarray" | "numpy._core.multiarray", "_reconstruct") => Known::NumpyReconstruct,
-        ("numpy.core.numeric" | "numpy._core.numeric", "_frombuffer") => Known::NumpyFromBuffer,
-        ("torch", name) if QSCHEMES.contains(&name) => Known::QScheme,
+        | ("torch.storage" | "torch", "TypedStorage") => KnownGlobal::Placeholder,
+        ("torch.nn.parameter", "Parameter") => KnownGlobal::Parameter,
+        ("torch.serialization", "_get_layout") => KnownGlobal::GetLayout,
+        ("torch._utils", "_rebuild_tensor") => KnownGlobal::RebuildTensor,
+        ("torch._utils", "_rebuild_tensor_v2") => KnownGlobal::RebuildTensorV2,
+        ("torch._utils", "_rebuild_tensor_v3") => KnownGlobal::RebuildTensorV3,
+        ("torch._utils", "_rebuild_parameter") => KnownGlobal::RebuildParameter,
+        ("torch._utils", "_rebuild_parameter_with_state") => KnownGlobal::RebuildParameterWithState,
+        ("torch._utils", "_rebuild_qtensor") => KnownGlobal::RebuildQTensor,
+        ("torch._utils", "_rebuild_sparse_tensor") => KnownGlobal::RebuildSparseTensor,
+        ("torch._utils", "_rebuild_meta_tensor_no_storage") => KnownGlobal::RebuildMetaTensor,
+        ("torch._utils", "_rebuild_wrapper_subclass") => KnownGlobal::RebuildWrapperSubclass,
+        ("torch._utils", "_rebuild_device_tensor_from_numpy" | "_rebuild_xla_tensor") => KnownGlobal::RebuildFromNumpy,
+        ("torch._utils", "_rebuild_device_tensor_from_cpu_tensor") => KnownGlobal::RebuildFromCpuTensor,
+        ("torch._tensor" | "torch.tensor", "_rebuild_from_type_v2") => KnownGlobal::RebuildFromTypeV2,
+        ("numpy", "ndarray") => KnownGlobal::NumpyArray,
+        ("numpy", "dtype") => KnownGlobal::NumpyDType,
+        ("numpy.core.multiarray" | "numpy._core.multiarray", "scalar") => KnownGlobal::NumpyScalar,
+        ("numpy.core.multiarray" | "numpy._core.multiarray", "_reconstruct") => KnownGlobal::NumpyReconstruct,
+        ("numpy.core.numeric" | "numpy._core.numeric", "_frombuffer") => KnownGlobal::NumpyFromBuffer,
+        ("torch", name) if QSCHEMES.contains(&name) => KnownGlobal::QScheme,
         ("torch" | "torch.storage", name) => {
-            let storage = StorageType::from_global(module, name).map(Known::Storage);
-            let dtype = || TorchDType::from_name(name).filter(|_| module == "torch").map(Known::DType);
+            let storage = StorageType::from_global(module, name).map(KnownGlobal::Storage);
+            let dtype = || TorchDType::from_name(name).filter(|_| module == "torch").map(KnownGlobal::DType);
             return storage.or_else(dtype);
         }
-        _ if exact(module, name).is_some_and(|entry| entry.reason == DISTRIBUTED) => Known::Placeholder,
+        _ if exact(module, name).is_some_and(|entry| entry.reason == DISTRIBUTED) => KnownGlobal::Placeholder,
         _ => return None,
     })
 }
@@ -148,10 +148,10 @@ mod tests {
 
     #[test]
     fn only_the_exact_spelling_of_a_global_is_known() {
-        assert_eq!(known("torch._utils", "_rebuild_tensor_v2"), Some(Known::RebuildTensorV2));
+        assert_eq!(known("torch._utils", "_rebuild_tensor_v2"), Some(KnownGlobal::RebuildTensorV2));
         let float = StorageType::Typed(TorchDType::Plain(crate::dtype::DType::Float32));
-        assert_eq!(known("torch", "FloatStorage"), Some(Known::Storage(float)));
-        assert_eq!(known("torch.distributed.tensor", "DTensor"), Some(Known::Placeholder));
+        assert_eq!(known("torch", "FloatStorage"), Some(KnownGlobal::Storage(float)));
+        assert_eq!(known("torch.distributed.tensor", "DTensor"), Some(KnownGlobal::Placeholder));
         for (module, name) in [
             ("torch", "_utils._rebuild_tensor_v2"),
             ("torch._utils", "_rebuild_tensor_v2.__globals__"),

@@ -4,7 +4,7 @@
 use std::convert::Infallible;
 
 /// Bytes of a pickle, wherever they are.
-pub trait Bytes {
+pub trait PickleBytes {
     /// Why they cannot be read.
     type Error;
 
@@ -29,7 +29,7 @@ pub trait Bytes {
     fn line(&mut self, at: u64) -> Result<Option<u64>, Self::Error>;
 }
 
-impl Bytes for &[u8] {
+impl PickleBytes for &[u8] {
     type Error = Infallible;
 
     #[inline]
@@ -150,7 +150,7 @@ static LENGTHS: [Option<Length>; 256] = {
 
 /// The instruction that begins at `at`. The bytes of its argument exist, but were not read, unless it is a line.
 #[inline]
-pub fn decode<B: Bytes>(bytes: &mut B, at: u64) -> Result<Result<Instruction, NoInstruction>, B::Error> {
+pub fn decode<B: PickleBytes>(bytes: &mut B, at: u64) -> Result<Result<Instruction, NoInstruction>, B::Error> {
     let head = at.saturating_add(1);
     let Some(opcode) = bytes.byte(at)? else { return Ok(Err(NoInstruction::Cut { at, bytes: 1 })) };
     let Some(length) = LENGTHS.get(usize::from(opcode)).copied().flatten() else {

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 
 use super::ids::ObjectId;
-use super::object::{Object, Objects};
-use crate::budget::{self, Budget, Pace, Short};
+use super::object::{PickleObject, PickleObjects};
+use crate::budget::{self, Budget, MemoryPace, Short};
 
 /// The longest tuple whose elements are compared; a longer one equals only itself.
 const COMPARED_ELEMENTS: usize = 8;
@@ -40,37 +40,37 @@ impl<'a> Long<'a> {
 
 /// A comparable form of a key.
 #[derive(PartialEq, Eq, Hash)]
-enum Key<'a> {
+enum KeyIdentity<'a> {
     Text(&'a str),
     Bytes(&'a [u8]),
     Int(i64),
     BigInt(&'a [u8]),
     Float(u64),
-    Tuple(Vec<Key<'a>>),
+    Tuple(Vec<KeyIdentity<'a>>),
     /// A long text or bytes: the first value of this content.
     Long(ObjectId),
     Identity(ObjectId),
 }
 
-impl<'a> Key<'a> {
-    fn new(objects: &'a Objects, id: ObjectId, nested: bool, long: &mut Long<'a>) -> Self {
+impl<'a> KeyIdentity<'a> {
+    fn new(objects: &'a PickleObjects, id: ObjectId, nested: bool, long: &mut Long<'a>) -> Self {
         match objects.get(id) {
-            Object::Text(slice) if objects.text_of(*slice).len() > LONG => {
+            PickleObject::Text(slice) if objects.text_of(*slice).len() > LONG => {
                 Self::Long(long.first(id, || (true, objects.text_of(*slice).as_bytes())))
             }
-            Object::Bytes(slice) if objects.bytes_of(*slice).len() > LONG => {
+            PickleObject::Bytes(slice) if objects.bytes_of(*slice).len() > LONG => {
                 Self::Long(long.first(id, || (false, objects.bytes_of(*slice))))
             }
-            Object::Text(slice) => Self::Text(objects.text_of(*slice)),
-            Object::Bytes(slice) => Self::Bytes(objects.bytes_of(*slice)),
-            Object::BigInt(slice) => Self::BigInt(objects.bytes_of(*slice)),
-            Object::Int(value) => Self::Int(*value),
-            Object::Bool(value) => Self::Int(i64::from(*value)),
+            PickleObject::Text(slice) => Self::Text(objects.text_of(*slice)),
+            PickleObject::Bytes(slice) => Self::Bytes(objects.bytes_of(*slice)),
+            PickleObject::BigInt(slice) => Self::BigInt(objects.bytes_of(*slice)),
+            PickleObject::Int(value) => Self::Int(*value),
+            PickleObject::Bool(value) => Self::Int(i64::from(*value)),
             // A whole float is the same key as its integer; each NaN is a separate key.
-            Object::Float(value) if !value.is_nan() => {
+            PickleObject::Float(value) if !value.is_nan() => {
                 whole(*value).map_or_else(|| Self::Float(value.to_bits()), Self::Int)
             }
-            Object::Tuple(elements) if !nested && elements.len() <= COMPARED_ELEMENTS => {
+            PickleObject::Tuple(elements) if !nested && elements.len() <= COMPARED_ELEMENTS => {
                 Self::Tuple(elements.iter().map(|element| Self::new(objects, *element, true, long)).collect())
             }
             _ => Self::Identity(id),
@@ -79,23 +79,27 @@ impl<'a> Key<'a> {
 }
 
 /// Whether Python allows the value as a key.
-pub(super) fn is_hashable(object: &Object) -> bool {
+pub(super) fn is_hashable(object: &PickleObject) -> bool {
     !matches!(
         object,
-        Object::List(_) | Object::Dict(_) | Object::Set(_) | Object::ByteArray(_) | Object::NumpyArray { .. }
+        PickleObject::List(_)
+            | PickleObject::Dict(_)
+            | PickleObject::Set(_)
+            | PickleObject::ByteArray(_)
+            | PickleObject::NumpyArray { .. }
     )
 }
 
 /// Keys and values.
-type Entries = Vec<(ObjectId, ObjectId)>;
+type KeyValues = Vec<(ObjectId, ObjectId)>;
 
 /// Drops replaced entries from every dict.
-pub(super) fn unite(objects: &mut Objects, budget: &Budget) -> Result<(), Short> {
+pub(super) fn unite(objects: &mut PickleObjects, budget: &Budget) -> Result<(), Short> {
     let hasher = RandomState::new();
-    let (mut long, mut pace) = (Long::default(), Pace::default());
-    let mut changed: Vec<(ObjectId, Entries)> = Vec::new();
+    let (mut long, mut pace) = (Long::default(), MemoryPace::default());
+    let mut changed: Vec<(ObjectId, KeyValues)> = Vec::new();
     for (id, object) in objects.iter() {
-        if let Object::Dict(dict) = object
+        if let PickleObject::Dict(dict) = object
             && dict.entries.len() > 1
             && !differ(objects, &dict.entries)
             && let Some(united) = united(objects, &dict.entries, &mut long, &hasher, budget)?
@@ -106,7 +110,7 @@ pub(super) fn unite(objects: &mut Objects, budget: &Budget) -> Result<(), Short>
         pace.step()?;
     }
     for (id, united) in changed {
-        if let Some(Object::Dict(dict)) = objects.get_mut(id) {
+        if let Some(PickleObject::Dict(dict)) = objects.get_mut(id) {
             dict.entries = united;
         }
     }
@@ -115,15 +119,15 @@ pub(super) fn unite(objects: &mut Objects, budget: &Budget) -> Result<(), Short>
 
 /// Whether all keys differ, decided without hashes. That is possible for a few short texts, such as names of attributes, and for instances in the
 /// order in which they were made: each instance is a separate key.
-fn differ(objects: &Objects, entries: &[(ObjectId, ObjectId)]) -> bool {
+fn differ(objects: &PickleObjects, entries: &[(ObjectId, ObjectId)]) -> bool {
     if let [(first, _), ..] = entries
-        && matches!(objects.get(*first), Object::Opaque(_))
+        && matches!(objects.get(*first), PickleObject::Opaque(_))
     {
         let rises = entries.is_sorted_by(|(a, _), (b, _)| a < b);
-        return rises && entries.iter().all(|(key, _)| matches!(objects.get(*key), Object::Opaque(_)));
+        return rises && entries.iter().all(|(key, _)| matches!(objects.get(*key), PickleObject::Opaque(_)));
     }
     let text = |key: ObjectId| match objects.get(key) {
-        Object::Text(slice) if slice.len() <= LONG => Some(objects.text_of(*slice)),
+        PickleObject::Text(slice) if slice.len() <= LONG => Some(objects.text_of(*slice)),
         _ => None,
     };
     entries.len() <= FEW
@@ -136,15 +140,16 @@ fn differ(objects: &Objects, entries: &[(ObjectId, ObjectId)]) -> bool {
 /// The entries without the replaced ones; `None` if all keys differ. Positions are sorted by 32 bits of a hash that no file can predict, which costs
 /// 8 bytes each.
 fn united<'a>(
-    objects: &'a Objects,
+    objects: &'a PickleObjects,
     entries: &[(ObjectId, ObjectId)],
     long: &mut Long<'a>,
     hasher: &RandomState,
     budget: &Budget,
-) -> Result<Option<Entries>, Short> {
+) -> Result<Option<KeyValues>, Short> {
     const POSITION: u64 = u32::MAX as u64;
     budget.scratch(entries.len().saturating_mul(3 * size_of::<u64>()))?;
-    let mut key_of = |position: usize| entries.get(position).map(|(key, _)| Key::new(objects, *key, false, long));
+    let mut key_of =
+        |position: usize| entries.get(position).map(|(key, _)| KeyIdentity::new(objects, *key, false, long));
     let mut hashes = budget::collected(
         (0..entries.len()).map(|position| (hasher.hash_one(key_of(position)) & !POSITION) | position as u64),
     )?;

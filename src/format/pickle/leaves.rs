@@ -3,12 +3,12 @@
 use std::collections::{HashMap, HashSet};
 
 use super::ids::{ObjectId, TensorId};
-use super::object::{Object, Objects};
+use super::object::{PickleObject, PickleObjects};
 use super::reach::leads_to_tensor;
-use super::{Limits, MIN_NAME_BYTES, Pickled, Step, limit};
-use crate::budget::{self, BLOCK_BYTES, Pace};
+use super::{MIN_NAME_BYTES, ParseStep, PickleLimits, Pickled, limit};
+use crate::budget::{self, BLOCK_BYTES, MemoryPace};
 use crate::error::{Diagnostic, Result};
-use crate::format::shown;
+use crate::format::escape;
 use crate::rules;
 
 /// The name of a tensor that is the whole pickle.
@@ -52,9 +52,9 @@ pub struct Leaf {
 ///
 /// Two tensors of one name (`{"a.b": …, "a": {"b": …}}`) are an error: which one a name means would be a guess. Of other values, the later gets a
 /// number: `a.b#2`.
-pub fn leaves(pickled: &Pickled, limits: &Limits) -> Result<Vec<Leaf>> {
+pub fn leaves(pickled: &Pickled, limits: &PickleLimits) -> Result<Vec<Leaf>> {
     let leads = leads_to_tensor(&pickled.objects, &pickled.budget);
-    let walk = Walk {
+    let walk = LeafWalk {
         objects: &pickled.objects,
         pickled,
         limits,
@@ -65,18 +65,18 @@ pub fn leaves(pickled: &Pickled, limits: &Limits) -> Result<Vec<Leaf>> {
         name_bytes: 0,
         live: 0,
         visited: 0,
-        pace: Pace::default(),
+        pace: MemoryPace::default(),
     };
     walk.run().and_then(unite).map_err(budget::error_of)
 }
 
 /// The most bytes that the names of a pickle's values may take.
-pub fn name_limit(pickled: &Pickled, limits: &Limits) -> usize {
+pub fn name_limit(pickled: &Pickled, limits: &PickleLimits) -> usize {
     pickled.consumed.saturating_mul(limits.name_bytes_per_byte).saturating_add(MIN_NAME_BYTES)
 }
 
 /// The error for too many leaves.
-pub fn too_many(pickled: &Pickled, limits: &Limits) -> Diagnostic {
+pub fn too_many(pickled: &Pickled, limits: &PickleLimits) -> Diagnostic {
     let cause = format!(
         "the values of the pickle have more than {} names, or more than {} bytes of names, or more than memory allows",
         limits.leaves,
@@ -86,7 +86,7 @@ pub fn too_many(pickled: &Pickled, limits: &Limits) -> Diagnostic {
 }
 
 /// A container whose parts are being named.
-struct Frame {
+struct LeafFrame {
     id: ObjectId,
     parts: std::vec::IntoIter<(String, ObjectId)>,
     /// The length of the container's own name.
@@ -95,10 +95,10 @@ struct Frame {
     bytes: usize,
 }
 
-struct Walk<'a> {
-    objects: &'a Objects,
+struct LeafWalk<'a> {
+    objects: &'a PickleObjects,
     pickled: &'a Pickled,
-    limits: &'a Limits,
+    limits: &'a PickleLimits,
     leads: Vec<bool>,
     on_path: HashSet<ObjectId>,
     name: String,
@@ -107,12 +107,12 @@ struct Walk<'a> {
     /// The current memory of names and open containers.
     live: usize,
     visited: usize,
-    pace: Pace,
+    pace: MemoryPace,
 }
 
-impl Walk<'_> {
-    fn run(mut self) -> Step<(Vec<Leaf>, Vec<u64>)> {
-        let mut path: Vec<Frame> = Vec::new();
+impl LeafWalk<'_> {
+    fn run(mut self) -> ParseStep<(Vec<Leaf>, Vec<u64>)> {
+        let mut path: Vec<LeafFrame> = Vec::new();
         self.enter(self.pickled.root, &mut path)?;
         while let Some(frame) = path.last_mut() {
             let (id, name_len) = (frame.id, frame.name_len);
@@ -139,18 +139,18 @@ impl Walk<'_> {
     }
 
     /// Names a value, or opens it to name its parts.
-    fn enter(&mut self, id: ObjectId, path: &mut Vec<Frame>) -> Step<()> {
+    fn enter(&mut self, id: ObjectId, path: &mut Vec<LeafFrame>) -> ParseStep<()> {
         let is_root = path.is_empty();
         let leads = self.leads.get(id.index()).copied().unwrap_or(false);
         let again = self.on_path.contains(&id);
         let opens = !again
             && match self.objects.get(id) {
-                Object::Dict(dict) => is_root || !dict.entries.is_empty(),
-                Object::List(_)
-                | Object::Tuple(_)
-                | Object::Parameter { .. }
-                | Object::Subclass { .. }
-                | Object::Opaque(_) => leads,
+                PickleObject::Dict(dict) => is_root || !dict.entries.is_empty(),
+                PickleObject::List(_)
+                | PickleObject::Tuple(_)
+                | PickleObject::Parameter { .. }
+                | PickleObject::Subclass { .. }
+                | PickleObject::Opaque(_) => leads,
                 _ => false,
             };
         let deep = opens && path.len() >= self.limits.depth;
@@ -158,7 +158,9 @@ impl Walk<'_> {
             return Err(limit("containers inside one another", self.limits.depth, self.first_tensor()));
         }
         let opens = opens && !deep;
-        if !opens || !matches!(self.objects.get(id), Object::Dict(_) | Object::List(_) | Object::Tuple(_)) {
+        if !opens
+            || !matches!(self.objects.get(id), PickleObject::Dict(_) | PickleObject::List(_) | PickleObject::Tuple(_))
+        {
             self.leaf(id, is_root)?;
         }
         if opens {
@@ -170,7 +172,7 @@ impl Walk<'_> {
             if self.live > self.pickled.budget.left() {
                 return Err(self.too_many());
             }
-            path.push(Frame { id, parts: parts.into_iter(), name_len: self.name.len(), bytes });
+            path.push(LeafFrame { id, parts: parts.into_iter(), name_len: self.name.len(), bytes });
             if is_root {
                 self.name.clear();
                 if let Some(frame) = path.last_mut() {
@@ -181,7 +183,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    fn leaf(&mut self, object: ObjectId, is_root: bool) -> Step<()> {
+    fn leaf(&mut self, object: ObjectId, is_root: bool) -> ParseStep<()> {
         let tensor = self.objects.tensor(object);
         let name = match (is_root, tensor) {
             (true, Some(_)) => ROOT_TENSOR.to_owned(),
@@ -218,8 +220,8 @@ impl Walk<'_> {
     }
 
     /// The parts of a value that get names, each with its addition to the name.
-    fn parts(&mut self, id: ObjectId) -> Step<Vec<(String, ObjectId)>> {
-        let mut parts = Parts {
+    fn parts(&mut self, id: ObjectId) -> ParseStep<Vec<(String, ObjectId)>> {
+        let mut parts = LeafParts {
             objects: self.objects,
             leads: &self.leads,
             found: Vec::new(),
@@ -232,19 +234,19 @@ impl Walk<'_> {
             most_visited: self.limits.leaves.saturating_sub(self.visited),
         };
         match self.objects.get(id) {
-            Object::Dict(_) => parts.entries(id, false),
-            Object::List(elements) => parts.elements(elements, false),
-            Object::Tuple(elements) => parts.elements(elements, false),
-            Object::Parameter { tensor, .. } => match self.objects.get(*tensor) {
-                Object::Subclass { class, state, .. } => parts.state(*state, self.is_distributed(*class)),
-                Object::Opaque(_) => parts.opaque(*tensor),
+            PickleObject::Dict(_) => parts.entries(id, false),
+            PickleObject::List(elements) => parts.elements(elements, false),
+            PickleObject::Tuple(elements) => parts.elements(elements, false),
+            PickleObject::Parameter { tensor, .. } => match self.objects.get(*tensor) {
+                PickleObject::Subclass { class, state, .. } => parts.state(*state, self.is_distributed(*class)),
+                PickleObject::Opaque(_) => parts.opaque(*tensor),
                 _ => Ok(()),
             },
-            Object::Subclass { class, state, .. } => parts.state(*state, self.is_distributed(*class)),
-            Object::Opaque(_) => parts.opaque(id),
+            PickleObject::Subclass { class, state, .. } => parts.state(*state, self.is_distributed(*class)),
+            PickleObject::Opaque(_) => parts.opaque(id),
             _ => Ok(()),
         }?;
-        let Parts { found, bytes, visited, most_bytes, pace, .. } = parts;
+        let LeafParts { found, bytes, visited, most_bytes, pace, .. } = parts;
         self.pace = pace;
         self.visited = self.visited.saturating_add(visited);
         // Keys count again each time their dict is opened, so that a small file cannot have them copied without limit.
@@ -260,21 +262,21 @@ impl Walk<'_> {
     }
 }
 
-struct Parts<'a, F> {
-    objects: &'a Objects,
+struct LeafParts<'a, F> {
+    objects: &'a PickleObjects,
     leads: &'a [bool],
     found: Vec<(String, ObjectId)>,
     bytes: usize,
     visited: usize,
     too_many: F,
-    pace: Pace,
+    pace: MemoryPace,
     most_bytes: usize,
     most_visited: usize,
 }
 
-impl<F: Fn() -> Box<Diagnostic>> Parts<'_, F> {
+impl<F: Fn() -> Box<Diagnostic>> LeafParts<'_, F> {
     /// Counts another value. Placeholders may share one long dict as their state, or one long key, so counting at the end would be too late.
-    fn visit(&mut self) -> Step<()> {
+    fn visit(&mut self) -> ParseStep<()> {
         self.visited = self.visited.saturating_add(1);
         self.pace.step()?;
         let fits = self.visited <= self.most_visited && self.bytes <= self.most_bytes;
@@ -285,7 +287,7 @@ impl<F: Fn() -> Box<Diagnostic>> Parts<'_, F> {
         self.leads.get(id.index()).copied().unwrap_or(false)
     }
 
-    fn add(&mut self, key: String, id: ObjectId) -> Step<()> {
+    fn add(&mut self, key: String, id: ObjectId) -> ParseStep<()> {
         self.bytes = self.bytes.saturating_add(key.len() + LEAF_BYTES);
         budget::reserve(&mut self.found, 1)?;
         self.found.push((key, id));
@@ -293,11 +295,11 @@ impl<F: Fn() -> Box<Diagnostic>> Parts<'_, F> {
     }
 
     /// Adds the value of this key.
-    fn keyed(&mut self, key: ObjectId, place: usize, id: ObjectId) -> Step<()> {
+    fn keyed(&mut self, key: ObjectId, place: usize, id: ObjectId) -> ParseStep<()> {
         self.add(key_text(self.objects, key, place)?, id)
     }
 
-    fn entries(&mut self, dict: ObjectId, tensors_only: bool) -> Step<()> {
+    fn entries(&mut self, dict: ObjectId, tensors_only: bool) -> ParseStep<()> {
         let objects = self.objects;
         for (place, (key, value)) in objects.dict(dict).into_iter().flat_map(|dict| &dict.entries).enumerate() {
             self.visit()?;
@@ -308,7 +310,7 @@ impl<F: Fn() -> Box<Diagnostic>> Parts<'_, F> {
         Ok(())
     }
 
-    fn elements(&mut self, elements: &[ObjectId], tensors_only: bool) -> Step<()> {
+    fn elements(&mut self, elements: &[ObjectId], tensors_only: bool) -> ParseStep<()> {
         for (place, element) in elements.iter().enumerate() {
             self.visit()?;
             if !tensors_only || self.leads(*element) {
@@ -319,28 +321,28 @@ impl<F: Fn() -> Box<Diagnostic>> Parts<'_, F> {
     }
 
     /// Attributes: a dict, a pair of two (the second of slots), or a class's own representation.
-    fn state(&mut self, state: ObjectId, local_only: bool) -> Step<()> {
+    fn state(&mut self, state: ObjectId, local_only: bool) -> ParseStep<()> {
         let objects = self.objects;
         match objects.get(state) {
-            Object::Dict(_) => self.attributes(state, local_only),
-            Object::Tuple(pair) => match **pair {
+            PickleObject::Dict(_) => self.attributes(state, local_only),
+            PickleObject::Tuple(pair) => match **pair {
                 [first, second] if self.is_attributes(first) && self.is_attributes(second) => {
                     self.attributes(first, local_only)?;
                     self.attributes(second, local_only)
                 }
                 _ => self.elements(pair, true),
             },
-            Object::List(elements) => self.elements(elements, true),
+            PickleObject::List(elements) => self.elements(elements, true),
             _ if self.leads(state) => self.add("state".to_owned(), state),
             _ => Ok(()),
         }
     }
 
     fn is_attributes(&self, id: ObjectId) -> bool {
-        matches!(self.objects.get(id), Object::Dict(_) | Object::None)
+        matches!(self.objects.get(id), PickleObject::Dict(_) | PickleObject::None)
     }
 
-    fn attributes(&mut self, dict: ObjectId, local_only: bool) -> Step<()> {
+    fn attributes(&mut self, dict: ObjectId, local_only: bool) -> ParseStep<()> {
         let objects = self.objects;
         if local_only {
             // The dict is searched.
@@ -365,7 +367,7 @@ impl<F: Fn() -> Box<Diagnostic>> Parts<'_, F> {
         Ok(())
     }
 
-    fn opaque(&mut self, id: ObjectId) -> Step<()> {
+    fn opaque(&mut self, id: ObjectId) -> ParseStep<()> {
         let Some(opaque) = self.objects.opaque(id) else { return Ok(()) };
         let arguments = opaque.arguments.and_then(|arguments| self.objects.elements(arguments)).unwrap_or_default();
         self.elements(arguments, true)?;
@@ -388,17 +390,17 @@ impl<F: Fn() -> Box<Diagnostic>> Parts<'_, F> {
 }
 
 /// A key as part of a name.
-fn key_text(objects: &Objects, key: ObjectId, place: usize) -> Result<String, budget::Short> {
+fn key_text(objects: &PickleObjects, key: ObjectId, place: usize) -> Result<String, budget::Short> {
     Ok(match objects.get(key) {
-        Object::Text(slice) => return budget::text(objects.text_of(*slice)),
-        Object::Int(value) => value.to_string(),
-        Object::Bool(true) => "True".to_owned(),
-        Object::Bool(false) => "False".to_owned(),
-        Object::None => "None".to_owned(),
-        Object::Bytes(slice) => {
+        PickleObject::Text(slice) => return budget::text(objects.text_of(*slice)),
+        PickleObject::Int(value) => value.to_string(),
+        PickleObject::Bool(true) => "True".to_owned(),
+        PickleObject::Bool(false) => "False".to_owned(),
+        PickleObject::None => "None".to_owned(),
+        PickleObject::Bytes(slice) => {
             return str::from_utf8(objects.bytes_of(*slice)).map_or_else(|_| Ok(format!("[{place}]")), budget::text);
         }
-        Object::NumpyScalar { .. } => {
+        PickleObject::NumpyScalar { .. } => {
             objects.numpy_integer(key).map_or_else(|| format!("[{place}]"), |key| key.to_string())
         }
         _ => format!("[{place}]"),
@@ -406,7 +408,7 @@ fn key_text(objects: &Objects, key: ObjectId, place: usize) -> Result<String, bu
 }
 
 /// Makes the names unique, or fails with the tensors that share one.
-fn unite((mut leaves, positions): (Vec<Leaf>, Vec<u64>)) -> Step<Vec<Leaf>> {
+fn unite((mut leaves, positions): (Vec<Leaf>, Vec<u64>)) -> ParseStep<Vec<Leaf>> {
     let mut renames: Vec<(usize, String)> = Vec::new();
     {
         let mut taken: HashSet<&str> = HashSet::new();
@@ -415,14 +417,14 @@ fn unite((mut leaves, positions): (Vec<Leaf>, Vec<u64>)) -> Step<Vec<Leaf>> {
             if !taken.insert(&leaf.name) {
                 let cause = format!(
                     "two tensors get the name \"{}\"; each key of a nested dict stands for a part of a name",
-                    shown(&leaf.name)
+                    escape(&leaf.name)
                 );
                 return Err(Diagnostic::new(rules::PICKLE_SAME_NAME, cause).tensor(&leaf.name).offset(position).into());
             }
         }
         let mut counts: HashMap<&str, usize> = HashMap::new();
         let mut made: HashSet<String> = HashSet::new();
-        let mut pace = Pace::default();
+        let mut pace = MemoryPace::default();
         for (index, leaf) in leaves.iter().enumerate().filter(|(_, leaf)| leaf.tensor.is_none()) {
             if taken.insert(&leaf.name) && !made.contains(&leaf.name) {
                 continue;

@@ -9,28 +9,28 @@ use super::global::GlobalUse;
 use super::ids::{ObjectId, StorageId};
 use super::instruction::{Instruction, NoInstruction, decode, little};
 use super::memo::Memo;
-use super::object::{Object, Objects};
+use super::object::{PickleObject, PickleObjects};
 use super::short_list::ShortList;
 use super::tensor::{StorageRef, StorageView, TensorRef};
 use super::text::{self, NoNumber};
-use super::{Limits, PersistentIds, Pickled, Step, keys, limit};
-use crate::budget::{Budget, Pace, map_bytes, saturating_u32, saturating_usize, vec_bytes};
+use super::{ParseStep, PersistentIds, PickleLimits, Pickled, keys, limit};
+use crate::budget::{Budget, MemoryPace, map_bytes, saturating_u32, saturating_usize, vec_bytes};
 use crate::error::Diagnostic;
-use crate::format::shown;
+use crate::format::escape;
 use crate::rules;
 
 /// The highest version of the format.
 const HIGHEST_PROTOCOL: u8 = 5;
 
-pub(super) struct Machine<'a> {
+pub(super) struct PickleMachine<'a> {
     bytes: &'a [u8],
     /// Where the bytes are in the file.
     at: u64,
     /// The current instruction; the next one begins where it ends.
     instruction: Instruction,
-    pub(super) limits: &'a Limits,
+    pub(super) limits: &'a PickleLimits,
     pub(super) persistent: PersistentIds,
-    pub(super) objects: Objects,
+    pub(super) objects: PickleObjects,
     pub(super) stack: Vec<ObjectId>,
     /// Room for the values above a mark, while they become something else.
     pub(super) items: Vec<ObjectId>,
@@ -63,7 +63,7 @@ pub(super) struct Machine<'a> {
     pub(super) position: u64,
     /// The memory budget of all this.
     pub(super) budget: Budget,
-    pace: Pace,
+    pace: MemoryPace,
 }
 
 const NONE: usize = 256;
@@ -72,15 +72,15 @@ const TRUE: usize = 258;
 const EMPTY_TUPLE: usize = 259;
 const SHARED: usize = 260;
 
-impl<'a> Machine<'a> {
-    pub(super) fn new(bytes: &'a [u8], at: u64, limits: &'a Limits, persistent: PersistentIds) -> Self {
+impl<'a> PickleMachine<'a> {
+    pub(super) fn new(bytes: &'a [u8], at: u64, limits: &'a PickleLimits, persistent: PersistentIds) -> Self {
         Self {
             bytes,
             at,
             instruction: Instruction { opcode: 0, start: 0, len: 0, next: 0 },
             limits,
             persistent,
-            objects: Objects::default(),
+            objects: PickleObjects::default(),
             stack: Vec::new(),
             items: Vec::new(),
             marks: Vec::new(),
@@ -101,11 +101,11 @@ impl<'a> Machine<'a> {
             frame_end: 0,
             position: at,
             budget: limits.memory.map_or_else(|| Budget::of_file(bytes.len() as u64), Budget::new),
-            pace: Pace::default(),
+            pace: MemoryPace::default(),
         }
     }
 
-    pub(super) fn run(mut self) -> Step<Pickled> {
+    pub(super) fn run(mut self) -> ParseStep<Pickled> {
         let root = self.steps()?;
         keys::unite(&mut self.objects, &self.budget).map_err(|short| self.short(short))?;
         let gone = vec_bytes(&self.stack)
@@ -122,12 +122,12 @@ impl<'a> Machine<'a> {
         Ok(Pickled { objects, root, consumed, globals, storages, tensors, budget })
     }
 
-    pub(super) fn run_for_globals(mut self) -> (Vec<GlobalUse>, Step<usize>) {
+    pub(super) fn run_for_globals(mut self) -> (Vec<GlobalUse>, ParseStep<usize>) {
         let outcome = self.steps().map(|_| self.next());
         (self.globals, outcome)
     }
 
-    fn steps(&mut self) -> Step<ObjectId> {
+    fn steps(&mut self) -> ParseStep<ObjectId> {
         loop {
             let at = self.instruction.next;
             self.position = self.at.saturating_add(at);
@@ -171,7 +171,7 @@ impl<'a> Machine<'a> {
     }
 
     /// The argument, within the limit of strings.
-    fn string(&self) -> Step<&'a [u8]> {
+    fn string(&self) -> ParseStep<&'a [u8]> {
         let argument = self.argument();
         if argument.len() > self.limits.string_bytes {
             return Err(limit("bytes of one string", self.limits.string_bytes, self.position));
@@ -181,7 +181,7 @@ impl<'a> Machine<'a> {
 
     /// The argument, within the limit of numbers.
     #[inline]
-    fn digits(&self) -> Step<&'a [u8]> {
+    fn digits(&self) -> ParseStep<&'a [u8]> {
         let argument = self.argument();
         if argument.len() > self.limits.integer_bytes {
             return Err(limit("bytes of one integer", self.limits.integer_bytes, self.position));
@@ -205,7 +205,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    fn step(&mut self, opcode: u8) -> Step<()> {
+    fn step(&mut self, opcode: u8) -> ParseStep<()> {
         match opcode {
             0x80 => self.protocol(),
             0x95 => self.frame(),
@@ -213,7 +213,7 @@ impl<'a> Machine<'a> {
             b'0' => self.discard(),
             b'1' => self.drop_mark(),
             b'2' => self.top().and_then(|top| self.push(top)),
-            b'N' => self.shared(NONE, Object::None),
+            b'N' => self.shared(NONE, PickleObject::None),
             b'I' | b'J' | b'K' | b'M' | b'L' | 0x8a | 0x8b | b'F' | b'G' | 0x88 | 0x89 => self.number(opcode),
             b'S' | b'T' | b'U' | b'V' | b'X' | 0x8c | 0x8d => self.text(opcode),
             b'B' | b'C' | 0x8e | 0x96 => self.bytes(opcode),
@@ -247,7 +247,7 @@ impl<'a> Machine<'a> {
         self.fault(rules::PICKLE_OPCODE, format!("the instruction is {name}"))
     }
 
-    fn protocol(&mut self) -> Step<()> {
+    fn protocol(&mut self) -> ParseStep<()> {
         let version = u8::try_from(little(self.argument())).unwrap_or(u8::MAX);
         if version > HIGHEST_PROTOCOL {
             let cause = format!("the pickle uses protocol {version}; protocols 0 to {HIGHEST_PROTOCOL} can be read");
@@ -257,7 +257,7 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    fn frame(&mut self) -> Step<()> {
+    fn frame(&mut self) -> ParseStep<()> {
         let len = little(self.argument());
         let left = self.bytes.len().saturating_sub(self.next());
         if len > left as u64 {
@@ -268,7 +268,7 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    fn mark(&mut self) -> Step<()> {
+    fn mark(&mut self) -> ParseStep<()> {
         if self.marks.len() >= self.limits.marks {
             return Err(limit("open marks", self.limits.marks, self.position));
         }
@@ -277,7 +277,7 @@ impl<'a> Machine<'a> {
     }
 
     /// `POP`: the topmost value, or a mark.
-    fn discard(&mut self) -> Step<()> {
+    fn discard(&mut self) -> ParseStep<()> {
         if self.marks.last() == Some(&self.stack.len()) {
             self.marks.pop();
             return Ok(());
@@ -285,23 +285,23 @@ impl<'a> Machine<'a> {
         self.pop().map(drop)
     }
 
-    fn number(&mut self, opcode: u8) -> Step<()> {
+    fn number(&mut self, opcode: u8) -> ParseStep<()> {
         let value = match opcode {
-            0x88 => return self.shared(TRUE, Object::Bool(true)),
-            0x89 => return self.shared(FALSE, Object::Bool(false)),
+            0x88 => return self.shared(TRUE, PickleObject::Bool(true)),
+            0x89 => return self.shared(FALSE, PickleObject::Bool(false)),
             b'K' => {
                 let value = little(self.argument());
-                return self.shared(saturating_usize(value), Object::Int(value.cast_signed()));
+                return self.shared(saturating_usize(value), PickleObject::Int(value.cast_signed()));
             }
-            b'M' => Object::Int(little(self.argument()).cast_signed()),
-            b'G' => Object::Float(f64::from_bits(little(self.argument()).swap_bytes())),
+            b'M' => PickleObject::Int(little(self.argument()).cast_signed()),
+            b'G' => PickleObject::Float(f64::from_bits(little(self.argument()).swap_bytes())),
             b'F' => {
                 let line = self.digits()?;
-                Object::Float(text::float(line).ok_or_else(|| self.no_number(line))?)
+                PickleObject::Float(text::float(line).ok_or_else(|| self.no_number(line))?)
             }
             _ => match (opcode, self.digits()?) {
-                (b'I', b"00") => return self.shared(FALSE, Object::Bool(false)),
-                (b'I', b"01") => return self.shared(TRUE, Object::Bool(true)),
+                (b'I', b"00") => return self.shared(FALSE, PickleObject::Bool(false)),
+                (b'I', b"01") => return self.shared(TRUE, PickleObject::Bool(true)),
                 (_, digits) => self.integer(opcode, digits)?,
             },
         };
@@ -310,11 +310,11 @@ impl<'a> Machine<'a> {
     }
 
     /// An integer: one that does not fit is its bytes in two's complement, least significant first.
-    fn integer(&mut self, opcode: u8, digits: &[u8]) -> Step<Object> {
+    fn integer(&mut self, opcode: u8, digits: &[u8]) -> ParseStep<PickleObject> {
         let is_line = matches!(opcode, b'I' | b'L');
         let bytes = match text::integer_of(opcode, digits) {
             Ok(value) => match i64::try_from(value) {
-                Ok(small) => return Ok(Object::Int(small)),
+                Ok(small) => return Ok(PickleObject::Int(small)),
                 Err(_) if is_line => value.to_le_bytes().to_vec(),
                 Err(_) => digits.to_vec(),
             },
@@ -327,14 +327,17 @@ impl<'a> Machine<'a> {
             }
             Err(NoNumber::None | NoNumber::Lenient(_)) => return Err(self.no_number(digits)),
         };
-        Ok(Object::BigInt(self.store_bytes(&bytes)?))
+        Ok(PickleObject::BigInt(self.store_bytes(&bytes)?))
     }
 
     fn no_number(&self, line: &[u8]) -> Box<Diagnostic> {
-        self.fault(rules::PICKLE_NUMBER, format!("\"{}\" is not a number that can be read", shown(&text::latin1(line))))
+        self.fault(
+            rules::PICKLE_NUMBER,
+            format!("\"{}\" is not a number that can be read", escape(&text::latin1(line))),
+        )
     }
 
-    fn text(&mut self, opcode: u8) -> Step<()> {
+    fn text(&mut self, opcode: u8) -> ParseStep<()> {
         let bytes = self.string()?;
         let id = match opcode {
             b'S' => {
@@ -361,7 +364,7 @@ impl<'a> Machine<'a> {
     }
 
     /// A string of Python 2, which may be text or bytes: decoded as UTF-8 if possible, otherwise one character per byte.
-    fn eight_bit_text(&mut self, bytes: &[u8]) -> Step<ObjectId> {
+    fn eight_bit_text(&mut self, bytes: &[u8]) -> ParseStep<ObjectId> {
         if let Ok(text) = str::from_utf8(bytes) {
             return self.make_text(text);
         }
@@ -372,29 +375,29 @@ impl<'a> Machine<'a> {
         Ok(id)
     }
 
-    fn bytes(&mut self, opcode: u8) -> Step<()> {
+    fn bytes(&mut self, opcode: u8) -> ParseStep<()> {
         let slice = self.store_bytes(self.string()?)?;
-        let id = self.make(if opcode == 0x96 { Object::ByteArray(slice) } else { Object::Bytes(slice) })?;
+        let id = self.make(if opcode == 0x96 { PickleObject::ByteArray(slice) } else { PickleObject::Bytes(slice) })?;
         self.push(id)
     }
 
-    fn container(&mut self, opcode: u8) -> Step<()> {
+    fn container(&mut self, opcode: u8) -> ParseStep<()> {
         let object = match opcode {
-            b')' => return self.shared(EMPTY_TUPLE, Object::Tuple(ShortList::default())),
-            b']' => Object::List(Vec::new()),
+            b')' => return self.shared(EMPTY_TUPLE, PickleObject::Tuple(ShortList::default())),
+            b']' => PickleObject::List(Vec::new()),
             b'}' => Self::dict(Vec::new()),
-            0x8f => Object::Set(Vec::new()),
+            0x8f => PickleObject::Set(Vec::new()),
             b't' => {
                 let items = self.pop_mark()?;
                 let tuple = self.tuple(&items)?;
                 self.freed(items);
                 tuple
             }
-            b'l' => Object::List(self.pop_mark_copied()?),
+            b'l' => PickleObject::List(self.pop_mark_copied()?),
             0x91 => {
                 let items = self.pop_mark_copied()?;
                 self.check_elements(&items)?;
-                Object::FrozenSet(items.into())
+                PickleObject::FrozenSet(items.into())
             }
             b'd' => {
                 let items = self.pop_mark()?;
@@ -415,7 +418,7 @@ impl<'a> Machine<'a> {
         self.push(id)
     }
 
-    fn call_opcode(&mut self, opcode: u8) -> Step<()> {
+    fn call_opcode(&mut self, opcode: u8) -> ParseStep<()> {
         let made = match opcode {
             b'c' | b'i' => {
                 let (module, name) = (self.argument(), self.part(self.instruction.second_line()));
@@ -435,8 +438,8 @@ impl<'a> Machine<'a> {
             0x93 => {
                 let (name, module) = (self.pop()?, self.pop()?);
                 let most = self.limits.global_bytes;
-                let owned = |objects: &Objects, id| match objects.get(id) {
-                    Object::Text(slice) => {
+                let owned = |objects: &PickleObjects, id| match objects.get(id) {
+                    PickleObject::Text(slice) => {
                         objects.text_of(*slice).get(..=most).or(Some(objects.text_of(*slice))).map(String::from)
                     }
                     _ => None,
@@ -468,7 +471,7 @@ impl<'a> Machine<'a> {
     }
 
     #[inline]
-    fn recall(&mut self, opcode: u8) -> Step<()> {
+    fn recall(&mut self, opcode: u8) -> ParseStep<()> {
         let index = self.memo_index(opcode)?;
         match self.memo.get(index) {
             Some(id) => self.push(id),
@@ -477,7 +480,7 @@ impl<'a> Machine<'a> {
     }
 
     #[inline]
-    fn remember(&mut self, opcode: u8) -> Step<()> {
+    fn remember(&mut self, opcode: u8) -> ParseStep<()> {
         let index = if opcode == 0x94 { saturating_u32(self.memo.len()) } else { self.memo_index(opcode)? };
         let top = self.top()?;
         self.memo.put(index, top, &mut self.budget).map_err(|short| self.short(short))?;
@@ -488,7 +491,7 @@ impl<'a> Machine<'a> {
     }
 
     #[inline]
-    fn memo_index(&self, opcode: u8) -> Step<u32> {
+    fn memo_index(&self, opcode: u8) -> ParseStep<u32> {
         if !matches!(opcode, b'g' | b'p') {
             return Ok(saturating_u32(little(self.argument())));
         }

@@ -36,23 +36,23 @@ mod tensor;
 mod text;
 
 pub use dtype::{NumpyDType, StorageType};
-pub use global::{GlobalUse, Known};
+pub use global::{GlobalUse, KnownGlobal};
 pub use ids::{GlobalId, ObjectId, StorageId, TensorId};
 pub use leaves::{Leaf, ROOT_OBJECT, ROOT_TENSOR, leaves, name_limit, too_many};
 pub use names::Danger;
-pub use numpy::Number;
-pub use object::{Dict, DictKind, Factory, Object, Objects, Opaque, Slice};
+pub use numpy::PythonNumber;
+pub use object::{ArenaSlice, Dict, DictKind, Factory, Opaque, PickleObject, PickleObjects};
 pub use python_source::source_of;
 pub use short_list::ShortList;
-pub use tensor::{Layout, StorageRef, StorageView, Strided, TensorKind, TensorRef};
+pub use tensor::{MemoryOrder, StorageRef, StorageView, Strided, TensorKind, TensorRef};
 
 /// For another machine that must read instructions, names, texts and numbers in the same way.
 #[doc(hidden)] // for the crate that looks for code in pickles
 pub mod spelling {
-    pub use super::instruction::{Bytes, Instruction, NoInstruction, decode, little};
+    pub use super::instruction::{Instruction, NoInstruction, PickleBytes, decode, little};
     pub use super::literal::{Limited, big_integer, float};
     pub use super::python2::{LAST_PROTOCOL, renamed};
-    pub use super::source::{Call, Form, Part, Values, Writer, put_global};
+    pub use super::source::{SourceForm, SourcePart, SourceValues, SourceWriter, UnresolvedCall, put_global};
     pub use super::text::{NoNumber, integer_of, is_blank, latin1, line_integer, text_of, until_nul};
 }
 
@@ -93,7 +93,7 @@ pub const MIN_NAME_BYTES: usize = 1 << 20;
 /// The limits of a pickle. Each field defaults to the constant `MAX_…` of its name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs)] // the constants say it
-pub struct Limits {
+pub struct PickleLimits {
     pub pickle_bytes: usize,
     pub operations: usize,
     pub objects: usize,
@@ -112,7 +112,7 @@ pub struct Limits {
     pub memory: Option<usize>,
 }
 
-impl Default for Limits {
+impl Default for PickleLimits {
     fn default() -> Self {
         Self {
             pickle_bytes: MAX_PICKLE_BYTES,
@@ -149,7 +149,7 @@ pub enum PersistentIds {
 #[derive(Debug, Clone)]
 pub struct Pickled {
     /// The values.
-    pub objects: Objects,
+    pub objects: PickleObjects,
     /// The value of the whole.
     pub root: ObjectId,
     /// How many bytes the pickle has, with its last instruction; later bytes were not read.
@@ -189,14 +189,16 @@ impl Pickled {
     /// Module and name of the class or function that a value is, or would be made by; `None` for plain data.
     pub fn name_of(&self, id: ObjectId) -> Option<String> {
         Some(match self.objects.get(id) {
-            Object::Opaque(_) => self.global(self.objects.opaque(id)?.global).full_name(),
-            Object::Global(global) | Object::Subclass { class: global, .. } => self.global(*global).full_name(),
-            Object::Tensor(_) => "torch.Tensor".to_owned(),
-            Object::Parameter { .. } => "torch.nn.parameter.Parameter".to_owned(),
-            Object::Storage(storage) => format!("torch.{}", self.storage(*storage).dtype.name()),
-            Object::DType(dtype) => format!("torch.{}", dtype.name()),
-            Object::NumpyScalar { .. } => "numpy.generic".to_owned(),
-            Object::NumpyArray { .. } => "numpy.ndarray".to_owned(),
+            PickleObject::Opaque(_) => self.global(self.objects.opaque(id)?.global).full_name(),
+            PickleObject::Global(global) | PickleObject::Subclass { class: global, .. } => {
+                self.global(*global).full_name()
+            }
+            PickleObject::Tensor(_) => "torch.Tensor".to_owned(),
+            PickleObject::Parameter { .. } => "torch.nn.parameter.Parameter".to_owned(),
+            PickleObject::Storage(storage) => format!("torch.{}", self.storage(*storage).dtype.name()),
+            PickleObject::DType(dtype) => format!("torch.{}", dtype.name()),
+            PickleObject::NumpyScalar { .. } => "numpy.generic".to_owned(),
+            PickleObject::NumpyArray { .. } => "numpy.ndarray".to_owned(),
             _ => return None,
         })
     }
@@ -204,24 +206,31 @@ impl Pickled {
     /// The offset in the file from which a value is built; for a class, where it is first named. `None` where it is not known.
     pub fn position_of(&self, id: ObjectId) -> Option<u64> {
         match self.objects.get(id) {
-            Object::Opaque(_) => self.objects.opaque(id).map(|opaque| opaque.position),
-            Object::Global(global) | Object::Subclass { class: global, .. } => Some(self.global(*global).offset),
-            Object::Tensor(tensor) => Some(self.tensor(*tensor).position),
-            Object::Storage(storage) => Some(self.storage(*storage).position),
+            PickleObject::Opaque(_) => self.objects.opaque(id).map(|opaque| opaque.position),
+            PickleObject::Global(global) | PickleObject::Subclass { class: global, .. } => {
+                Some(self.global(*global).offset)
+            }
+            PickleObject::Tensor(tensor) => Some(self.tensor(*tensor).position),
+            PickleObject::Storage(storage) => Some(self.storage(*storage).position),
             _ => None,
         }
     }
 }
 
 /// Reads the pickle at the start of `bytes`, which are at `at` in their file.
-pub fn read(bytes: &[u8], at: u64, limits: &Limits, persistent: PersistentIds) -> Result<Pickled> {
-    machine::Machine::new(bytes, at, limits, persistent).run().map_err(wrap)
+pub fn read(bytes: &[u8], at: u64, limits: &PickleLimits, persistent: PersistentIds) -> Result<Pickled> {
+    machine::PickleMachine::new(bytes, at, limits, persistent).run().map_err(wrap)
 }
 
 /// Every global that a pickle names, up to where it breaks a rule, if it does: code may be called before that. The outcome is the number of
 /// bytes of the pickle.
-pub fn globals(bytes: &[u8], at: u64, limits: &Limits, persistent: PersistentIds) -> (Vec<GlobalUse>, Result<usize>) {
-    let (globals, outcome) = machine::Machine::new(bytes, at, limits, persistent).run_for_globals();
+pub fn globals(
+    bytes: &[u8],
+    at: u64,
+    limits: &PickleLimits,
+    persistent: PersistentIds,
+) -> (Vec<GlobalUse>, Result<usize>) {
+    let (globals, outcome) = machine::PickleMachine::new(bytes, at, limits, persistent).run_for_globals();
     (globals, outcome.map_err(wrap))
 }
 
@@ -235,4 +244,4 @@ fn wrap(fault: Box<Diagnostic>) -> Error {
 }
 
 /// A result within the parser; the fault is boxed, because it is large and rare.
-type Step<T> = std::result::Result<T, Box<Diagnostic>>;
+type ParseStep<T> = std::result::Result<T, Box<Diagnostic>>;

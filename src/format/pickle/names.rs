@@ -40,7 +40,7 @@ impl Danger {
 
 /// The entry of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Entry {
+pub struct NameMeaning {
     /// The classification of its names.
     pub danger: Danger,
     /// Why, in a word that the head of the list explains.
@@ -48,27 +48,27 @@ pub struct Entry {
 }
 
 #[derive(Default)]
-struct Table {
+struct NameMeanings {
     /// By module and name.
-    exact: HashMap<(&'static str, &'static str), Entry>,
+    exact: HashMap<(&'static str, &'static str), NameMeaning>,
     /// By module, for rows that cover a module and everything below it.
-    below: HashMap<&'static str, Entry>,
+    below: HashMap<&'static str, NameMeaning>,
     attributes: HashSet<&'static str>,
 }
 
-static TABLE: OnceLock<Table> = OnceLock::new();
+static TABLE: OnceLock<NameMeanings> = OnceLock::new();
 
 /// The table. It is built before the lock of the cell is taken, which a child that is forked meanwhile could never get.
-fn table() -> &'static Table {
+fn table() -> &'static NameMeanings {
     TABLE.get().unwrap_or_else(|| {
         let made = made();
         TABLE.get_or_init(|| made)
     })
 }
 
-fn made() -> Table {
+fn made() -> NameMeanings {
     // Capacity for all at once: every scan of a pickle begins with this.
-    let mut table = Table { exact: HashMap::with_capacity(ROWS.len() / 8), ..Table::default() };
+    let mut table = NameMeanings { exact: HashMap::with_capacity(ROWS.len() / 8), ..NameMeanings::default() };
     for (module, entry, names) in rows() {
         for name in names.split(' ') {
             match (module, name) {
@@ -81,31 +81,31 @@ fn made() -> Table {
     table
 }
 
-fn rows() -> impl Iterator<Item = (&'static str, Entry, &'static str)> {
+fn rows() -> impl Iterator<Item = (&'static str, NameMeaning, &'static str)> {
     ROWS.lines().filter(|line| !line.starts_with('#')).filter_map(|line| {
         let mut cells = line.split('\t');
         let (module, danger, reason, names) = (cells.next()?, cells.next()?, cells.next()?, cells.next()?);
         let all = [Danger::Harmless, Danger::Library, Danger::RunsCode];
         let danger = all.into_iter().find(|known| known.name() == danger)?;
-        Some((module, Entry { danger, reason }, names))
+        Some((module, NameMeaning { danger, reason }, names))
     })
 }
 
 /// The entry for exactly this name of exactly this module.
-pub fn exact(module: &str, name: &str) -> Option<Entry> {
+pub fn exact(module: &str, name: &str) -> Option<NameMeaning> {
     // The keys live as long as the program, and those of a look-up need not.
     table().exact.get(&(module, name)).copied()
 }
 
 /// The entry for a name: for exactly this one, or for a module that it is in or below. Among modules, one that runs code has priority.
-pub fn look_up(module: &str, name: &str) -> Option<Entry> {
+pub fn look_up(module: &str, name: &str) -> Option<NameMeaning> {
     let full = format!("{module}.{name}");
     let runs_code = || tops(&full).find(|entry| entry.danger == Danger::RunsCode);
     exact(module, name).or_else(runs_code).or_else(|| tops(module).next())
 }
 
 /// The rows of the modules that a dotted name is, or is below.
-fn tops(full: &str) -> impl Iterator<Item = Entry> {
+fn tops(full: &str) -> impl Iterator<Item = NameMeaning> {
     let ends = full.match_indices('.').map(|(at, _)| at).chain([full.len()]);
     ends.filter_map(|end| table().below.get(full.get(..end)?).copied())
 }

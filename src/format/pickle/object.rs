@@ -5,20 +5,20 @@ use std::collections::HashMap;
 use super::dtype::NumpyDType;
 use super::ids::{GlobalId, ObjectId, StorageId, TensorId};
 use super::short_list::ShortList;
-use super::tensor::Layout;
+use super::tensor::MemoryOrder;
 use crate::budget::{Budget, Short};
 use crate::tensor::TorchDType;
 
 /// A part of the arena's texts, or of its bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Slice {
+pub struct ArenaSlice {
     start: u32,
     len: u32,
 }
 
 /// A value of a pickle. Values that are mutable in Python are complete here: they are read after the whole pickle.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Object {
+pub enum PickleObject {
     /// `None`.
     None,
     /// A truth value.
@@ -26,17 +26,17 @@ pub enum Object {
     /// An integer that fits.
     Int(i64),
     /// A larger integer: two's complement, least significant byte first; see [`Objects::bytes`].
-    BigInt(Slice),
+    BigInt(ArenaSlice),
     /// A float.
     Float(f64),
     /// A complex number.
     Complex(f64, f64),
     /// Text: see [`Objects::text`].
-    Text(Slice),
+    Text(ArenaSlice),
     /// `bytes`: see [`Objects::bytes`].
-    Bytes(Slice),
+    Bytes(ArenaSlice),
     /// `bytearray`.
-    ByteArray(Slice),
+    ByteArray(ArenaSlice),
     /// A list.
     List(Vec<ObjectId>),
     /// A tuple.
@@ -52,9 +52,9 @@ pub enum Object {
     /// A `torch.dtype`.
     DType(TorchDType),
     /// A `torch.device`: its text, such as `cuda:1`.
-    Device(Slice),
+    Device(ArenaSlice),
     /// A `torch.layout`.
-    Layout(Layout),
+    Layout(MemoryOrder),
     /// A storage.
     Storage(StorageId),
     /// A tensor.
@@ -84,7 +84,7 @@ pub enum Object {
         /// The type.
         dtype: NumpyDType,
         /// The element; `None` if the file has not its bytes (an object).
-        data: Option<Slice>,
+        data: Option<ArenaSlice>,
     },
     /// A NumPy array.
     NumpyArray {
@@ -95,7 +95,7 @@ pub enum Object {
         /// Whether the first index runs fastest.
         fortran: bool,
         /// The elements; `None` if they are objects.
-        data: Option<Slice>,
+        data: Option<ArenaSlice>,
     },
     /// A class or function, by its name: see [`super::Pickled::global`].
     Global(GlobalId),
@@ -185,20 +185,20 @@ pub struct Opaque {
 
 /// The values of a pickle.
 #[derive(Debug, Clone, Default)]
-pub struct Objects {
-    values: Vec<Object>,
+pub struct PickleObjects {
+    values: Vec<PickleObject>,
     opaques: Vec<Opaque>,
     texts: String,
     bytes: Vec<u8>,
     /// The bytes of the texts that were 8-bit strings of Python 2, and not UTF-8.
-    raw: HashMap<ObjectId, Slice>,
+    raw: HashMap<ObjectId, ArenaSlice>,
 }
 
-impl Objects {
+impl PickleObjects {
     /// The value of this number.
     #[inline]
-    pub fn get(&self, id: ObjectId) -> &Object {
-        self.values.get(id.index()).unwrap_or(&Object::None)
+    pub fn get(&self, id: ObjectId) -> &PickleObject {
+        self.values.get(id.index()).unwrap_or(&PickleObject::None)
     }
 
     /// The number of values.
@@ -212,7 +212,7 @@ impl Objects {
     }
 
     /// Every value, with its number.
-    pub fn iter(&self) -> impl Iterator<Item = (ObjectId, &Object)> {
+    pub fn iter(&self) -> impl Iterator<Item = (ObjectId, &PickleObject)> {
         self.values.iter().enumerate().filter_map(|(index, value)| Some((ObjectId::from_index(index)?, value)))
     }
 
@@ -220,14 +220,14 @@ impl Objects {
     #[inline]
     pub fn text(&self, id: ObjectId) -> Option<&str> {
         match self.get(id) {
-            Object::Text(slice) | Object::Device(slice) => Some(self.text_of(*slice)),
+            PickleObject::Text(slice) | PickleObject::Device(slice) => Some(self.text_of(*slice)),
             _ => None,
         }
     }
 
     /// The text of a slice that is one of text.
     #[inline]
-    pub fn text_of(&self, slice: Slice) -> &str {
+    pub fn text_of(&self, slice: ArenaSlice) -> &str {
         self.texts.get(range(slice)).unwrap_or_default()
     }
 
@@ -237,7 +237,7 @@ impl Objects {
     }
 
     /// The bytes of a slice that is one of bytes.
-    pub fn bytes_of(&self, slice: Slice) -> &[u8] {
+    pub fn bytes_of(&self, slice: ArenaSlice) -> &[u8] {
         self.bytes.get(range(slice)).unwrap_or_default()
     }
 
@@ -245,11 +245,11 @@ impl Objects {
     #[inline]
     pub fn elements(&self, id: ObjectId) -> Option<&[ObjectId]> {
         match self.get(id) {
-            Object::List(elements) | Object::Set(elements) => Some(elements),
-            Object::Tuple(elements) => Some(elements),
-            Object::FrozenSet(elements) => Some(elements),
-            Object::Size(tuple) => match self.get(*tuple) {
-                Object::Tuple(elements) => Some(elements),
+            PickleObject::List(elements) | PickleObject::Set(elements) => Some(elements),
+            PickleObject::Tuple(elements) => Some(elements),
+            PickleObject::FrozenSet(elements) => Some(elements),
+            PickleObject::Size(tuple) => match self.get(*tuple) {
+                PickleObject::Tuple(elements) => Some(elements),
                 _ => None,
             },
             _ => None,
@@ -260,7 +260,7 @@ impl Objects {
     #[inline]
     pub fn dict(&self, id: ObjectId) -> Option<&Dict> {
         match self.get(id) {
-            Object::Dict(dict) => Some(dict),
+            PickleObject::Dict(dict) => Some(dict),
             _ => None,
         }
     }
@@ -274,7 +274,7 @@ impl Objects {
     /// The elements of a tuple of exactly `N`.
     pub(super) fn tuple<const N: usize>(&self, id: ObjectId) -> Option<[ObjectId; N]> {
         match self.get(id) {
-            Object::Tuple(elements) => <[ObjectId; N]>::try_from(&**elements).ok(),
+            PickleObject::Tuple(elements) => <[ObjectId; N]>::try_from(&**elements).ok(),
             _ => None,
         }
     }
@@ -282,9 +282,9 @@ impl Objects {
     /// The tensor that a value is: itself, that of a subclass, or that of a parameter of either.
     pub(in crate::format) fn tensor(&self, id: ObjectId) -> Option<TensorId> {
         match self.get(id) {
-            Object::Tensor(tensor) => Some(*tensor),
+            PickleObject::Tensor(tensor) => Some(*tensor),
             // Neither has a parameter as its tensor.
-            Object::Subclass { tensor, .. } | Object::Parameter { tensor, .. } => self.tensor(*tensor),
+            PickleObject::Subclass { tensor, .. } | PickleObject::Parameter { tensor, .. } => self.tensor(*tensor),
             _ => None,
         }
     }
@@ -293,27 +293,27 @@ impl Objects {
     #[inline]
     pub fn opaque(&self, id: ObjectId) -> Option<&Opaque> {
         match self.get(id) {
-            Object::Opaque(index) => self.opaques.get(*index as usize),
+            PickleObject::Opaque(index) => self.opaques.get(*index as usize),
             _ => None,
         }
     }
 
     #[inline]
-    pub(super) fn get_mut(&mut self, id: ObjectId) -> Option<&mut Object> {
+    pub(super) fn get_mut(&mut self, id: ObjectId) -> Option<&mut PickleObject> {
         self.values.get_mut(id.index())
     }
 
     #[inline]
     pub(super) fn opaque_mut(&mut self, id: ObjectId) -> Option<&mut Opaque> {
         match self.values.get(id.index()) {
-            Some(Object::Opaque(index)) => self.opaques.get_mut(*index as usize),
+            Some(PickleObject::Opaque(index)) => self.opaques.get_mut(*index as usize),
             _ => None,
         }
     }
 
     /// Adds a value; `None` if the numbers are exhausted.
     #[inline]
-    pub(super) fn push(&mut self, value: Object, budget: &mut Budget) -> Result<Option<ObjectId>, Short> {
+    pub(super) fn push(&mut self, value: PickleObject, budget: &mut Budget) -> Result<Option<ObjectId>, Short> {
         let Some(id) = ObjectId::from_index(self.values.len()) else { return Ok(None) };
         budget.reserve(&mut self.values, 1)?;
         self.values.push(value);
@@ -325,49 +325,49 @@ impl Objects {
         let Ok(index) = u32::try_from(self.opaques.len()) else { return Ok(None) };
         budget.reserve(&mut self.opaques, 1)?;
         self.opaques.push(opaque);
-        self.push(Object::Opaque(index), budget)
+        self.push(PickleObject::Opaque(index), budget)
     }
 
-    pub(super) fn store_text(&mut self, text: &str, budget: &mut Budget) -> Result<Option<Slice>, Short> {
+    pub(super) fn store_text(&mut self, text: &str, budget: &mut Budget) -> Result<Option<ArenaSlice>, Short> {
         let Some(slice) = slice(self.texts.len(), text.len()) else { return Ok(None) };
         budget.reserve_text(&mut self.texts, text.len())?;
         self.texts.push_str(text);
         Ok(Some(slice))
     }
 
-    pub(super) fn store_bytes(&mut self, bytes: &[u8], budget: &mut Budget) -> Result<Option<Slice>, Short> {
+    pub(super) fn store_bytes(&mut self, bytes: &[u8], budget: &mut Budget) -> Result<Option<ArenaSlice>, Short> {
         let Some(slice) = slice(self.bytes.len(), bytes.len()) else { return Ok(None) };
         budget.reserve(&mut self.bytes, bytes.len())?;
         self.bytes.extend_from_slice(bytes);
         Ok(Some(slice))
     }
 
-    pub(super) fn set_raw(&mut self, id: ObjectId, raw: Slice, budget: &mut Budget) -> Result<(), Short> {
+    pub(super) fn set_raw(&mut self, id: ObjectId, raw: ArenaSlice, budget: &mut Budget) -> Result<(), Short> {
         budget.entry(&mut self.raw)?;
         self.raw.insert(id, raw);
         Ok(())
     }
 
-    pub(super) fn bytes_slice(&self, id: ObjectId) -> Option<Slice> {
+    pub(super) fn bytes_slice(&self, id: ObjectId) -> Option<ArenaSlice> {
         match self.get(id) {
-            Object::Bytes(slice) | Object::ByteArray(slice) | Object::BigInt(slice) => Some(*slice),
+            PickleObject::Bytes(slice) | PickleObject::ByteArray(slice) | PickleObject::BigInt(slice) => Some(*slice),
             _ => self.raw.get(&id).copied(),
         }
     }
 }
 
-fn slice(start: usize, len: usize) -> Option<Slice> {
+fn slice(start: usize, len: usize) -> Option<ArenaSlice> {
     let (start, len) = (u32::try_from(start).ok()?, u32::try_from(len).ok()?);
     start.checked_add(len)?;
-    Some(Slice { start, len })
+    Some(ArenaSlice { start, len })
 }
 
 #[inline]
-fn range(slice: Slice) -> std::ops::Range<usize> {
+fn range(slice: ArenaSlice) -> std::ops::Range<usize> {
     slice.start as usize..slice.start as usize + slice.len as usize
 }
 
-impl Slice {
+impl ArenaSlice {
     /// Bytes of the part.
     pub fn len(self) -> usize {
         self.len as usize

@@ -3,15 +3,15 @@
 use std::sync::Arc;
 
 use super::dtype::StorageType;
-use super::global::Known;
+use super::global::KnownGlobal;
 use super::ids::{ObjectId, StorageId};
-use super::machine::Machine;
-use super::object::Object;
+use super::machine::PickleMachine;
+use super::object::PickleObject;
 use super::tensor::{StorageRef, StorageView};
 use super::text;
-use super::{PersistentIds, Step};
+use super::{ParseStep, PersistentIds};
 use crate::budget::{BLOCK_BYTES, saturating_u32};
-use crate::format::shown;
+use crate::format::escape;
 use crate::rules;
 
 /// The longest key or location of a storage.
@@ -19,16 +19,16 @@ const MAX_KEY_BYTES: usize = 1024;
 /// The most members of a reference.
 const MEMBERS: usize = 6;
 
-impl Machine<'_> {
+impl PickleMachine<'_> {
     /// The value of a reference.
-    pub(super) fn resolve(&mut self, id: ObjectId) -> Step<ObjectId> {
+    pub(super) fn resolve(&mut self, id: ObjectId) -> ParseStep<ObjectId> {
         if self.persistent == PersistentIds::Refused {
             return Err(
                 self.fault(rules::PICKLE_PERSISTENT, "the pickle refers to something outside it, but there is nothing")
             );
         }
         let members = match self.objects.get(id) {
-            Object::Tuple(members) if members.len() <= MEMBERS => members.clone(),
+            PickleObject::Tuple(members) if members.len() <= MEMBERS => members.clone(),
             _ => {
                 return Err(
                     self.fault(rules::PICKLE_PERSISTENT, "a persistent reference must be a tuple of up to 6 members")
@@ -42,11 +42,11 @@ impl Machine<'_> {
                 if view.len() == usize::from(frame == PersistentIds::Legacy) =>
             {
                 let id = self.storage_ref(*class, *key, *location, *elements, view.first().copied())?;
-                self.make(Object::Storage(id))
+                self.make(PickleObject::Storage(id))
             }
             // The class of a module with its source, which is neither compared nor shown.
             ("module", [_, class, _, _], PersistentIds::Legacy) => match self.objects.get(*class) {
-                Object::Global(_) => Ok(*class),
+                PickleObject::Global(_) => Ok(*class),
                 _ => {
                     Err(self.fault(rules::PICKLE_PERSISTENT, "the reference to a module does not begin with its class"))
                 }
@@ -54,7 +54,7 @@ impl Machine<'_> {
             (kind, members, _) => {
                 let cause = format!(
                     "a reference to \"{}\" with {} members is not one of PyTorch's",
-                    shown(kind),
+                    escape(kind),
                     members.len()
                 );
                 Err(self.fault(rules::PICKLE_PERSISTENT, cause))
@@ -63,12 +63,12 @@ impl Machine<'_> {
     }
 
     /// The reference that protocol 0 writes as text: Python's print of the tuple.
-    pub(super) fn resolve_text(&mut self, line: &[u8]) -> Step<ObjectId> {
+    pub(super) fn resolve_text(&mut self, line: &[u8]) -> ParseStep<ObjectId> {
         self.scratch(line.len().saturating_mul(3))?;
         let printed = str::from_utf8(line).ok().filter(|line| line.starts_with('('));
         let value = printed.map(|line| self.printed(line, 0)).transpose()?.flatten();
         let Some((tuple, "")) = value else {
-            let cause = format!("the reference \"{}\" is not a tuple of PyTorch's", shown(&text::latin1(line)));
+            let cause = format!("the reference \"{}\" is not a tuple of PyTorch's", escape(&text::latin1(line)));
             return Err(self.fault(rules::PICKLE_PERSISTENT, cause));
         };
         self.resolve(tuple)
@@ -76,7 +76,7 @@ impl Machine<'_> {
 
     /// The value at the start of `line`, and the rest of it. A reference is printed as `('storage', <class 'torch.FloatStorage'>, '0', 'cpu', 4)`,
     /// and with a sixth member, `None` or `('1', 0, 2)`.
-    fn printed<'t>(&mut self, line: &'t str, depth: usize) -> Step<Option<(ObjectId, &'t str)>> {
+    fn printed<'t>(&mut self, line: &'t str, depth: usize) -> ParseStep<Option<(ObjectId, &'t str)>> {
         if let Some(mut rest) = line.strip_prefix('(').filter(|_| depth < 2) {
             let mut members = Vec::new();
             while let Some((member, tail)) = self.printed(rest, depth + 1)? {
@@ -96,10 +96,10 @@ impl Machine<'_> {
             let path = rest.split_once("'>").and_then(|(path, tail)| Some((path.rsplit_once('.')?, tail)));
             path.map(|((module, name), tail)| (self.global(module, name), tail))
         } else if let Some(tail) = line.strip_prefix("None") {
-            Some((self.make(Object::None), tail))
+            Some((self.make(PickleObject::None), tail))
         } else {
             let (number, tail) = line.split_at(line.find([',', ')']).unwrap_or(line.len()));
-            number.parse().ok().map(|number| (self.make(Object::Int(number)), tail))
+            number.parse().ok().map(|number| (self.make(PickleObject::Int(number)), tail))
         };
         value.map(|(id, tail)| Ok((id?, tail))).transpose()
     }
@@ -111,27 +111,27 @@ impl Machine<'_> {
         location: ObjectId,
         elements: ObjectId,
         view: Option<ObjectId>,
-    ) -> Step<StorageId> {
+    ) -> ParseStep<StorageId> {
         let dtype = self.storage_type(class)?;
         let key = self.key(key, "the key of a storage")?;
         let location = self.key(location, "the location of a storage")?;
         let elements = self.size(elements, "the number of elements of a storage")?;
         let view = match view {
-            Some(view) if *self.objects.get(view) != Object::None => Some(self.view(view, elements)?),
+            Some(view) if *self.objects.get(view) != PickleObject::None => Some(self.view(view, elements)?),
             _ => None,
         };
         let position = self.position;
         let name = (key.clone(), dtype, view.clone());
         let Some(bytes) = elements.checked_mul(dtype.bytes()).filter(|bytes| i64::try_from(*bytes).is_ok()) else {
             let cause =
-                format!("the storage \"{}\" has {elements} elements, more than any file has room for", shown(&key));
+                format!("the storage \"{}\" has {elements} elements, more than any file has room for", escape(&key));
             return Err(self.fault(rules::PICKLE_STORAGE, cause));
         };
         self.budget.entry(&mut self.storage_bytes).map_err(|short| self.short(short))?;
         let known = *self.storage_bytes.entry(key.clone()).or_insert(bytes);
         if known != bytes {
             let cause =
-                format!("the storage \"{}\" is declared with {known} bytes, and here with {bytes}", shown(&key));
+                format!("the storage \"{}\" is declared with {known} bytes, and here with {bytes}", escape(&key));
             return Err(self.fault(rules::PICKLE_STORAGE_CONFLICT, cause));
         }
         if let Some(id) = self.storage_ids.get(&name) {
@@ -145,23 +145,23 @@ impl Machine<'_> {
         Ok(id)
     }
 
-    fn storage_type(&self, class: ObjectId) -> Step<StorageType> {
+    fn storage_type(&self, class: ObjectId) -> ParseStep<StorageType> {
         match self.objects.get(class) {
-            Object::Global(id) => match self.globals.get(id.index()).map(|global| (global.known, global)) {
-                Some((Some(Known::Storage(dtype)), _)) => Ok(dtype),
+            PickleObject::Global(id) => match self.globals.get(id.index()).map(|global| (global.known, global)) {
+                Some((Some(KnownGlobal::Storage(dtype)), _)) => Ok(dtype),
                 Some((_, global)) => {
-                    let cause = format!("the storage type {} is unknown", shown(&global.full_name()));
+                    let cause = format!("the storage type {} is unknown", escape(&global.full_name()));
                     Err(self.fault(rules::PICKLE_STORAGE, cause))
                 }
                 None => Err(self.fault(rules::PICKLE_STORAGE, "the type of a storage is missing")),
             },
             // The type itself as a value: a dtype, where an old version wrote one.
-            Object::DType(dtype) => Ok(StorageType::Typed(*dtype)),
+            PickleObject::DType(dtype) => Ok(StorageType::Typed(*dtype)),
             _ => Err(self.fault(rules::PICKLE_STORAGE, "the type of a storage must be a storage class")),
         }
     }
 
-    fn view(&mut self, view: ObjectId, elements: u64) -> Step<StorageView> {
+    fn view(&mut self, view: ObjectId, elements: u64) -> ParseStep<StorageView> {
         let Some([key, offset, count]) = self.objects.tuple(view) else {
             return Err(self.fault(rules::PICKLE_STORAGE, "the view of a storage must be a tuple of three"));
         };
@@ -175,7 +175,7 @@ impl Machine<'_> {
         Ok(StorageView { key, offset, elements: count })
     }
 
-    fn key(&mut self, id: ObjectId, what: &str) -> Step<Arc<str>> {
+    fn key(&mut self, id: ObjectId, what: &str) -> ParseStep<Arc<str>> {
         let key = self.key_text(id)?;
         key.ok_or_else(|| {
             self.fault(rules::PICKLE_STORAGE, format!("{what} must be a string of up to {MAX_KEY_BYTES} bytes"))
@@ -183,15 +183,15 @@ impl Machine<'_> {
     }
 
     /// A short text or number as a shared text.
-    fn key_text(&mut self, id: ObjectId) -> Step<Option<Arc<str>>> {
+    fn key_text(&mut self, id: ObjectId) -> ParseStep<Option<Arc<str>>> {
         let number;
         let text = match self.objects.get(id) {
-            Object::Text(slice) => self.objects.text_of(*slice),
-            Object::Bytes(slice) => match str::from_utf8(self.objects.bytes_of(*slice)) {
+            PickleObject::Text(slice) => self.objects.text_of(*slice),
+            PickleObject::Bytes(slice) => match str::from_utf8(self.objects.bytes_of(*slice)) {
                 Ok(text) => text,
                 Err(_) => return Ok(None),
             },
-            Object::Int(value) => {
+            PickleObject::Int(value) => {
                 number = value.to_string();
                 &number
             }

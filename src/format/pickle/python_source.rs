@@ -3,15 +3,15 @@
 use super::dtype::NumpyDType;
 use super::ids::{GlobalId, ObjectId, TensorId};
 use super::literal::{self, Limited};
-use super::numpy::Number;
-use super::object::{Dict, DictKind, Factory, Object, Objects, Opaque, Slice};
-use super::source::{Call, Form, Part, Values, Writer, put_global};
+use super::numpy::PythonNumber;
+use super::object::{ArenaSlice, Dict, DictKind, Factory, Opaque, PickleObject, PickleObjects};
+use super::source::{SourceForm, SourcePart, SourceValues, SourceWriter, UnresolvedCall, put_global};
 use super::tensor::TensorKind;
 use super::{Pickled, StorageId};
 use crate::format::shown_shape;
 
 /// More characters are never written.
-const MOST: usize = 1 << 24;
+const MAX_SOURCE_BYTES: usize = 1 << 24;
 
 /// A value as Python source, of at most `most` characters; `…` stands for the rest. It is safe to print.
 ///
@@ -24,40 +24,40 @@ const MOST: usize = 1 << 24;
 /// The attributes of an `OrderedDict` are left out, as by `repr`; [`Pickled::calls`] has every call, whether or not its result has a name.
 pub fn source_of(pickled: &Pickled, id: ObjectId, most: usize) -> String {
     let values = &mut Described { pickled, objects: &pickled.objects };
-    Writer::new(values, most.min(MOST)).value(id)
+    SourceWriter::new(values, most.min(MAX_SOURCE_BYTES)).value(id)
 }
 
 struct Described<'a> {
     pickled: &'a Pickled,
-    objects: &'a Objects,
+    objects: &'a PickleObjects,
 }
 
-impl Values for Described<'_> {
+impl SourceValues for Described<'_> {
     type Id = ObjectId;
 
-    fn put(&mut self, id: ObjectId, out: &mut Limited) -> Form<ObjectId> {
+    fn put(&mut self, id: ObjectId, out: &mut Limited) -> SourceForm<ObjectId> {
         self.form(id, out)
     }
 
-    fn part(&self, id: ObjectId, number: usize) -> Part<ObjectId> {
-        let values = |values: &[ObjectId]| values.get(number).map(|value| Part::Value(*value));
-        let state = |states: &[ObjectId]| states.get(number).map(|state| Part::State(*state));
+    fn part(&self, id: ObjectId, number: usize) -> SourcePart<ObjectId> {
+        let values = |values: &[ObjectId]| values.get(number).map(|value| SourcePart::Value(*value));
+        let state = |states: &[ObjectId]| states.get(number).map(|state| SourcePart::State(*state));
         let part = match self.objects.get(id) {
-            Object::Dict(dict) => dict.entries.get(number).map(|(key, value)| Part::Entry(*key, *value)),
-            Object::FrozenSet(elements) => values(elements),
-            Object::Set(elements) => values(elements),
-            Object::Parameter { state: of, .. } => state(of.as_slice()),
-            Object::Subclass { state: of, .. } => state(std::slice::from_ref(of)),
-            Object::Opaque(_) => self.objects.opaque(id).and_then(|opaque| {
+            PickleObject::Dict(dict) => dict.entries.get(number).map(|(key, value)| SourcePart::Entry(*key, *value)),
+            PickleObject::FrozenSet(elements) => values(elements),
+            PickleObject::Set(elements) => values(elements),
+            PickleObject::Parameter { state: of, .. } => state(of.as_slice()),
+            PickleObject::Subclass { state: of, .. } => state(std::slice::from_ref(of)),
+            PickleObject::Opaque(_) => self.objects.opaque(id).and_then(|opaque| {
                 let item = number.checked_sub(opaque.states.len()).and_then(|number| opaque.items.get(number));
                 state(&opaque.states).or(item.map(|item| match *item {
-                    (None, value) => Part::Value(value),
-                    (Some(key), value) => Part::Entry(key, value),
+                    (None, value) => SourcePart::Value(value),
+                    (Some(key), value) => SourcePart::Entry(key, value),
                 }))
             }),
             _ => self.objects.elements(id).and_then(values),
         };
-        part.unwrap_or(Part::End)
+        part.unwrap_or(SourcePart::End)
     }
 
     fn put_name(&self, id: ObjectId, out: &mut Limited) {
@@ -72,71 +72,71 @@ impl Values for Described<'_> {
 }
 
 impl Described<'_> {
-    fn form(&self, id: ObjectId, out: &mut Limited) -> Form<ObjectId> {
+    fn form(&self, id: ObjectId, out: &mut Limited) -> SourceForm<ObjectId> {
         let objects = self.objects;
         let parts = |before: &str, end, out: &mut Limited| {
             out.put(before);
-            Form::Parts(end)
+            SourceForm::Parts(end)
         };
         match objects.get(id) {
-            Object::None => out.put("None"),
-            Object::Bool(value) => out.put(literal::bool(*value)),
-            Object::Int(value) => out.put(&value.to_string()),
-            Object::BigInt(slice) => out.put(&literal::big_integer(objects.bytes_of(*slice))),
-            Object::Float(value) => out.put(&literal::float(*value)),
-            Object::Complex(real, imaginary) => out.put(&literal::complex(*real, *imaginary)),
-            Object::Text(slice) => out.text(objects.text_of(*slice)),
-            Object::Bytes(slice) => out.bytes(objects.bytes_of(*slice)),
-            Object::ByteArray(slice) => {
+            PickleObject::None => out.put("None"),
+            PickleObject::Bool(value) => out.put(literal::bool(*value)),
+            PickleObject::Int(value) => out.put(&value.to_string()),
+            PickleObject::BigInt(slice) => out.put(&literal::big_integer(objects.bytes_of(*slice))),
+            PickleObject::Float(value) => out.put(&literal::float(*value)),
+            PickleObject::Complex(real, imaginary) => out.put(&literal::complex(*real, *imaginary)),
+            PickleObject::Text(slice) => out.text(objects.text_of(*slice)),
+            PickleObject::Bytes(slice) => out.bytes(objects.bytes_of(*slice)),
+            PickleObject::ByteArray(slice) => {
                 out.put("bytearray(");
                 out.bytes(objects.bytes_of(*slice));
                 out.put(")");
             }
-            Object::List(_) => return parts("[", "]", out),
-            Object::Tuple(elements) => return parts("(", if elements.len() == 1 { ",)" } else { ")" }, out),
-            Object::Set(elements) if elements.is_empty() => out.put("set()"),
-            Object::Set(_) => return parts("{", "}", out),
-            Object::FrozenSet(elements) if elements.is_empty() => out.put("frozenset()"),
-            Object::FrozenSet(_) => return parts("frozenset({", "})", out),
-            Object::Dict(dict) => return dict_form(dict, out),
-            Object::Size(_) => return parts("torch.Size([", "])", out),
-            Object::DType(dtype) => out.put(&format!("torch.{}", dtype.name())),
-            Object::Device(text) => {
+            PickleObject::List(_) => return parts("[", "]", out),
+            PickleObject::Tuple(elements) => return parts("(", if elements.len() == 1 { ",)" } else { ")" }, out),
+            PickleObject::Set(elements) if elements.is_empty() => out.put("set()"),
+            PickleObject::Set(_) => return parts("{", "}", out),
+            PickleObject::FrozenSet(elements) if elements.is_empty() => out.put("frozenset()"),
+            PickleObject::FrozenSet(_) => return parts("frozenset({", "})", out),
+            PickleObject::Dict(dict) => return dict_form(dict, out),
+            PickleObject::Size(_) => return parts("torch.Size([", "])", out),
+            PickleObject::DType(dtype) => out.put(&format!("torch.{}", dtype.name())),
+            PickleObject::Device(text) => {
                 out.put("torch.device(");
                 out.text(objects.text_of(*text));
                 out.put(")");
             }
-            Object::Layout(layout) => out.put(layout.name()),
-            Object::Storage(storage) => self.storage(*storage, out),
-            Object::Tensor(tensor) => self.tensor(*tensor, out),
-            Object::Parameter { tensor, .. } => {
+            PickleObject::Layout(layout) => out.put(layout.name()),
+            PickleObject::Storage(storage) => self.storage(*storage, out),
+            PickleObject::Tensor(tensor) => self.tensor(*tensor, out),
+            PickleObject::Parameter { tensor, .. } => {
                 out.put("torch.nn.Parameter(");
-                return Form::Of(*tensor, ")");
+                return SourceForm::Of(*tensor, ")");
             }
-            Object::Subclass { tensor, class, .. } => {
+            PickleObject::Subclass { tensor, class, .. } => {
                 self.name(*class, out);
                 out.put("(");
-                return Form::Of(*tensor, ")");
+                return SourceForm::Of(*tensor, ")");
             }
-            Object::NumpyDType(dtype) => out.put(&format!("numpy.dtype('{}')", dtype.code())),
-            Object::NumpyScalar { dtype, data } => self.scalar(*dtype, *data, out),
-            Object::NumpyArray { dtype, shape, fortran, data: Some(data) } => {
+            PickleObject::NumpyDType(dtype) => out.put(&format!("numpy.dtype('{}')", dtype.code())),
+            PickleObject::NumpyScalar { dtype, data } => self.scalar(*dtype, *data, out),
+            PickleObject::NumpyArray { dtype, shape, fortran, data: Some(data) } => {
                 return self.array(*dtype, *shape, *fortran, *data, out);
             }
-            Object::NumpyArray { data: None, .. } => out.put("<numpy.ndarray of objects>"),
-            Object::Global(global) => self.name(*global, out),
-            Object::Opaque(_) => {
-                return objects.opaque(id).map_or(Form::Written, |opaque| Form::Call(self.call(opaque)));
+            PickleObject::NumpyArray { data: None, .. } => out.put("<numpy.ndarray of objects>"),
+            PickleObject::Global(global) => self.name(*global, out),
+            PickleObject::Opaque(_) => {
+                return objects.opaque(id).map_or(SourceForm::Written, |opaque| SourceForm::Call(self.call(opaque)));
             }
         }
-        Form::Written
+        SourceForm::Written
     }
 
-    fn call(&self, opaque: &Opaque) -> Call<ObjectId> {
-        let is = |kind: fn(&Object) -> bool| move |id| (id, kind(self.objects.get(id)));
-        let arguments = opaque.arguments.map(is(|object| matches!(object, Object::Tuple(_))));
-        let keywords = opaque.keywords.map(is(|object| matches!(object, Object::Dict(_))));
-        Call { callee: opaque.callee, arguments, keywords }
+    fn call(&self, opaque: &Opaque) -> UnresolvedCall<ObjectId> {
+        let is = |kind: fn(&PickleObject) -> bool| move |id| (id, kind(self.objects.get(id)));
+        let arguments = opaque.arguments.map(is(|object| matches!(object, PickleObject::Tuple(_))));
+        let keywords = opaque.keywords.map(is(|object| matches!(object, PickleObject::Dict(_))));
+        UnresolvedCall { callee: opaque.callee, arguments, keywords }
     }
 
     fn name(&self, id: GlobalId, out: &mut Limited) {
@@ -167,7 +167,7 @@ impl Described<'_> {
         out.put(">");
     }
 
-    fn scalar(&self, dtype: NumpyDType, data: Option<Slice>, out: &mut Limited) {
+    fn scalar(&self, dtype: NumpyDType, data: Option<ArenaSlice>, out: &mut Limited) {
         let bytes = data.map(|data| self.objects.bytes_of(data)).unwrap_or_default();
         if let Some(number) = dtype.number(bytes) {
             return put_number(number, out);
@@ -182,9 +182,9 @@ impl Described<'_> {
         dtype: NumpyDType,
         shape: Option<ObjectId>,
         fortran: bool,
-        data: Slice,
+        data: ArenaSlice,
         out: &mut Limited,
-    ) -> Form<ObjectId> {
+    ) -> SourceForm<ObjectId> {
         let bytes = self.objects.bytes_of(data);
         let elements = bytes.chunks_exact((dtype.bytes as usize).max(1));
         if bytes.is_empty() || elements.clone().next().and_then(|element| dtype.number(element)).is_some() {
@@ -193,7 +193,7 @@ impl Described<'_> {
                 out.put(if position > 0 { ", " } else { "" });
                 put_number(number, out);
                 if out.is_full() {
-                    return Form::Written;
+                    return SourceForm::Written;
                 }
             }
             out.put("]");
@@ -206,22 +206,22 @@ impl Described<'_> {
         match shape.filter(|shape| !is_flat(*shape)) {
             Some(shape) => {
                 out.put(".reshape(");
-                Form::Of(shape, if fortran { ", order='F')" } else { ")" })
+                SourceForm::Of(shape, if fortran { ", order='F')" } else { ")" })
             }
-            None => Form::Written,
+            None => SourceForm::Written,
         }
     }
 }
 
-fn put_number(number: Number, out: &mut Limited) {
+fn put_number(number: PythonNumber, out: &mut Limited) {
     match number {
-        Number::Bool(value) => out.put(literal::bool(value)),
-        Number::Int(value) => out.put(&value.to_string()),
-        Number::Float(value) => out.put(&literal::float(value)),
+        PythonNumber::Bool(value) => out.put(literal::bool(value)),
+        PythonNumber::Int(value) => out.put(&value.to_string()),
+        PythonNumber::Float(value) => out.put(&literal::float(value)),
     }
 }
 
-fn dict_form(dict: &Dict, out: &mut Limited) -> Form<ObjectId> {
+fn dict_form(dict: &Dict, out: &mut Limited) -> SourceForm<ObjectId> {
     let (before, after, empty) = match dict.kind {
         DictKind::Dict => ("{", "}", "{}"),
         DictKind::OrderedDict => ("collections.OrderedDict({", "})", "collections.OrderedDict()"),
@@ -237,8 +237,8 @@ fn dict_form(dict: &Dict, out: &mut Limited) -> Form<ObjectId> {
     };
     if dict.entries.is_empty() {
         out.put(empty);
-        return Form::Written;
+        return SourceForm::Written;
     }
     out.put(before);
-    Form::Parts(after)
+    SourceForm::Parts(after)
 }

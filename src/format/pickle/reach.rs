@@ -1,11 +1,11 @@
 //! Finds the values that lead to a tensor. Values may contain each other, so the search goes upwards from the tensors, and visits each value once.
 
 use super::ids::ObjectId;
-use super::object::{Object, Objects};
+use super::object::{PickleObject, PickleObjects};
 use crate::budget::{self, Budget, Short, saturating_u32};
 
 /// For each value of the arena, whether it is a tensor or contains one.
-pub(super) fn leads_to_tensor(objects: &Objects, budget: &Budget) -> Result<Vec<bool>, Short> {
+pub(super) fn leads_to_tensor(objects: &PickleObjects, budget: &Budget) -> Result<Vec<bool>, Short> {
     // The containers of each value, one list after the other.
     let mut starts = zeros(objects.len() + 1, budget)?;
     for (id, _) in objects.iter() {
@@ -37,7 +37,7 @@ pub(super) fn leads_to_tensor(objects: &Objects, budget: &Budget) -> Result<Vec<
     // Each value is opened once.
     let mut open: Vec<u32> = budget::list(objects.len())?;
     for (id, object) in objects.iter() {
-        if matches!(object, Object::Tensor(_)) {
+        if matches!(object, PickleObject::Tensor(_)) {
             mark(&mut leads, &mut open, saturating_u32(id.index()));
         }
     }
@@ -68,14 +68,14 @@ fn mark(leads: &mut [bool], open: &mut Vec<u32>, index: u32) {
 }
 
 /// The values that may get names below this one.
-fn for_each_child(objects: &Objects, id: ObjectId, mut visit: impl FnMut(ObjectId)) {
+fn for_each_child(objects: &PickleObjects, id: ObjectId, mut visit: impl FnMut(ObjectId)) {
     match objects.get(id) {
-        Object::List(elements) => elements.iter().copied().for_each(visit),
-        Object::Tuple(elements) => elements.iter().copied().for_each(visit),
-        Object::Dict(dict) => dict.entries.iter().for_each(|(_, value)| visit(*value)),
-        Object::Parameter { tensor, .. } => visit(*tensor),
-        Object::Subclass { tensor, state, .. } => [*tensor, *state].into_iter().for_each(visit),
-        Object::Opaque(_) => {
+        PickleObject::List(elements) => elements.iter().copied().for_each(visit),
+        PickleObject::Tuple(elements) => elements.iter().copied().for_each(visit),
+        PickleObject::Dict(dict) => dict.entries.iter().for_each(|(_, value)| visit(*value)),
+        PickleObject::Parameter { tensor, .. } => visit(*tensor),
+        PickleObject::Subclass { tensor, state, .. } => [*tensor, *state].into_iter().for_each(visit),
+        PickleObject::Opaque(_) => {
             if let Some(opaque) = objects.opaque(id) {
                 let items = opaque.items.iter().map(|(_, value)| *value);
                 opaque.arguments.into_iter().chain(opaque.states.iter().copied()).chain(items).for_each(visit);

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use super::Step;
-use super::construct::Call;
-use super::global::Known;
+use super::ParseStep;
+use super::construct::KnownCall;
+use super::global::KnownGlobal;
 use super::ids::{GlobalId, ObjectId, StorageId, TensorId};
-use super::machine::Machine;
-use super::object::Object;
-use super::tensor::{Layout, Strided, TensorKind, TensorRef};
+use super::machine::PickleMachine;
+use super::object::PickleObject;
+use super::tensor::{MemoryOrder, Strided, TensorKind, TensorRef};
 use crate::budget::{BLOCK_BYTES, saturating_u32};
 use crate::error::Diagnostic;
 use crate::format::shown_shape;
@@ -18,36 +18,37 @@ use crate::tensor::{TorchDType, extent};
 /// The memory of the counts of shared dims, and of their block.
 const DIMS_BYTES: usize = 2 * size_of::<usize>() + BLOCK_BYTES;
 
-impl Machine<'_> {
+impl PickleMachine<'_> {
     /// The result of a `_rebuild_…` function; `None` if its arguments are invalid.
-    pub(super) fn rebuild(&mut self, call: &Call<'_>) -> Step<Option<ObjectId>> {
-        let &Call { known, global, callee, list, arguments } = call;
+    pub(super) fn rebuild(&mut self, call: &KnownCall<'_>) -> ParseStep<Option<ObjectId>> {
+        let &KnownCall { known, global, callee, list, arguments } = call;
         match (known, list) {
-            (Known::RebuildTensor, [storage, offset, size, stride]) => {
+            (KnownGlobal::RebuildTensor, [storage, offset, size, stride]) => {
                 self.make_strided([*storage, *offset, *size, *stride], None, false, None)
             }
-            (Known::RebuildTensorV2, [storage, offset, size, stride, grad, hooks, metadata @ ..])
+            (KnownGlobal::RebuildTensorV2, [storage, offset, size, stride, grad, hooks, metadata @ ..])
                 if metadata.len() <= 1 =>
             {
                 let Some(grad) = self.grad(*grad, *hooks) else { return Ok(None) };
                 self.make_strided([*storage, *offset, *size, *stride], None, grad, metadata.first().copied())
             }
-            (Known::RebuildTensorV3, [storage, offset, size, stride, grad, hooks, dtype, metadata @ ..])
+            (KnownGlobal::RebuildTensorV3, [storage, offset, size, stride, grad, hooks, dtype, metadata @ ..])
                 if metadata.len() <= 1 =>
             {
-                let (Some(grad), Object::DType(dtype)) = (self.grad(*grad, *hooks), self.objects.get(*dtype)) else {
+                let (Some(grad), PickleObject::DType(dtype)) = (self.grad(*grad, *hooks), self.objects.get(*dtype))
+                else {
                     return Ok(None);
                 };
                 let dtype = *dtype;
                 self.make_strided([*storage, *offset, *size, *stride], Some(dtype), grad, metadata.first().copied())
             }
-            (Known::RebuildQTensor, [storage, offset, size, stride, parameters, grad, hooks]) => {
+            (KnownGlobal::RebuildQTensor, [storage, offset, size, stride, parameters, grad, hooks]) => {
                 let Some(grad) = self.grad(*grad, *hooks) else { return Ok(None) };
                 let Some(integers) = self.strided([*storage, *offset, *size, *stride], None)? else { return Ok(None) };
                 self.make_quantized(integers, *parameters, grad)
             }
-            (Known::RebuildSparseTensor, [layout, data]) => self.make_sparse(*layout, *data),
-            (Known::RebuildMetaTensor, [dtype, size, stride, grad]) => {
+            (KnownGlobal::RebuildSparseTensor, [layout, data]) => self.make_sparse(*layout, *data),
+            (KnownGlobal::RebuildMetaTensor, [dtype, size, stride, grad]) => {
                 let Some((dtype, grad)) = self.dtype_and_grad(*dtype, *grad) else { return Ok(None) };
                 let shape = self.dims(*size, "the shape of a tensor")?;
                 let strides = self.dims(*stride, "the strides of a tensor")?;
@@ -56,24 +57,26 @@ impl Machine<'_> {
                 }
                 self.tensor(TensorKind::Meta { dtype, shape, strides }, grad).map(Some)
             }
-            (Known::RebuildWrapperSubclass, [class, dtype, size, _, _, _, _, grad]) => {
+            (KnownGlobal::RebuildWrapperSubclass, [class, dtype, size, _, _, _, _, grad]) => {
                 let Some((dtype, grad)) = self.dtype_and_grad(*dtype, *grad) else { return Ok(None) };
-                let Object::Global(class) = *self.objects.get(*class) else { return Ok(None) };
+                let PickleObject::Global(class) = *self.objects.get(*class) else { return Ok(None) };
                 let shape = self.dims(*size, "the shape of a tensor")?;
                 self.tensor(TensorKind::Wrapper { class, dtype, shape }, grad).map(Some)
             }
-            (Known::RebuildFromNumpy | Known::RebuildFromCpuTensor, [data, dtype, _, grad]) => {
+            (KnownGlobal::RebuildFromNumpy | KnownGlobal::RebuildFromCpuTensor, [data, dtype, _, grad]) => {
                 let Some((dtype, grad)) = self.dtype_and_grad(*dtype, *grad) else { return Ok(None) };
                 self.make_converted(known, *data, dtype, grad)
             }
-            (Known::RebuildParameter | Known::Parameter, [tensor, grad]) => {
+            (KnownGlobal::RebuildParameter | KnownGlobal::Parameter, [tensor, grad]) => {
                 self.make_parameter(*tensor, *grad, None, None)
             }
-            (Known::RebuildParameter, [tensor, grad, hooks]) => self.make_parameter(*tensor, *grad, Some(*hooks), None),
-            (Known::RebuildParameterWithState, [tensor, grad, hooks, state]) => {
+            (KnownGlobal::RebuildParameter, [tensor, grad, hooks]) => {
+                self.make_parameter(*tensor, *grad, Some(*hooks), None)
+            }
+            (KnownGlobal::RebuildParameterWithState, [tensor, grad, hooks, state]) => {
                 self.make_parameter(*tensor, *grad, Some(*hooks), Some(*state))
             }
-            (Known::RebuildFromTypeV2, [function, class, inner, state]) => {
+            (KnownGlobal::RebuildFromTypeV2, [function, class, inner, state]) => {
                 self.make_subclass((global, callee), [*function, *class, *inner, *state], arguments)
             }
             _ => Ok(None),
@@ -81,11 +84,11 @@ impl Machine<'_> {
     }
 
     /// A tuple of sizes or strides.
-    pub(super) fn dims(&mut self, id: ObjectId, what: &str) -> Step<Arc<[u64]>> {
+    pub(super) fn dims(&mut self, id: ObjectId, what: &str) -> ParseStep<Arc<[u64]>> {
         if let Some(have) = self.dims.get(&id) {
             return Ok(have.clone());
         }
-        if let Object::Size(tuple) = *self.objects.get(id) {
+        if let PickleObject::Size(tuple) = *self.objects.get(id) {
             return self.dims(tuple, what); // which is a tuple
         }
         let elements = self.dims_of(id, what)?;
@@ -98,13 +101,14 @@ impl Machine<'_> {
     }
 
     /// Checks sizes or strides; their values are read again when needed.
-    pub(super) fn check_dims(&self, id: ObjectId, what: &str) -> Step<()> {
+    pub(super) fn check_dims(&self, id: ObjectId, what: &str) -> ParseStep<()> {
         self.dims_of(id, what)?.iter().try_for_each(|element| self.size(*element, what).map(drop))
     }
 
     /// The members of sizes or strides, within the limit of dimensions.
-    fn dims_of(&self, id: ObjectId, what: &str) -> Step<&[ObjectId]> {
-        let (Object::Tuple(_) | Object::Size(_), Some(elements)) = (self.objects.get(id), self.objects.elements(id))
+    fn dims_of(&self, id: ObjectId, what: &str) -> ParseStep<&[ObjectId]> {
+        let (PickleObject::Tuple(_) | PickleObject::Size(_), Some(elements)) =
+            (self.objects.get(id), self.objects.elements(id))
         else {
             return Err(self.fault(rules::PICKLE_TENSOR, format!("{what} is {}, not a tuple", self.kind(id))));
         };
@@ -116,10 +120,10 @@ impl Machine<'_> {
     }
 
     /// A non-negative number.
-    pub(super) fn size(&self, id: ObjectId, what: &str) -> Step<u64> {
+    pub(super) fn size(&self, id: ObjectId, what: &str) -> ParseStep<u64> {
         let value = match self.objects.get(id) {
-            Object::Int(value) => u64::try_from(*value).map_err(|_| *value),
-            Object::NumpyScalar { .. } => match self.objects.numpy_integer(id) {
+            PickleObject::Int(value) => u64::try_from(*value).map_err(|_| *value),
+            PickleObject::NumpyScalar { .. } => match self.objects.numpy_integer(id) {
                 Some(value) => u64::try_from(value).map_err(|_| value),
                 None => return Err(self.fault(rules::PICKLE_TENSOR, format!("{what} is not an integer"))),
             },
@@ -131,20 +135,20 @@ impl Machine<'_> {
     /// `requires_grad`, if it is a bool, and the hooks are as usual: a dict, or nothing.
     fn grad(&self, grad: ObjectId, hooks: ObjectId) -> Option<bool> {
         match (self.objects.get(grad), self.objects.get(hooks)) {
-            (Object::Bool(grad), Object::Dict(_) | Object::None) => Some(*grad),
+            (PickleObject::Bool(grad), PickleObject::Dict(_) | PickleObject::None) => Some(*grad),
             _ => None,
         }
     }
 
     fn dtype_and_grad(&self, dtype: ObjectId, grad: ObjectId) -> Option<(TorchDType, bool)> {
         match (self.objects.get(dtype), self.objects.get(grad)) {
-            (Object::DType(dtype), Object::Bool(grad)) => Some((*dtype, *grad)),
+            (PickleObject::DType(dtype), PickleObject::Bool(grad)) => Some((*dtype, *grad)),
             _ => None,
         }
     }
 
-    fn tensor(&mut self, kind: TensorKind, requires_grad: bool) -> Step<ObjectId> {
-        let id = self.make(Object::Tensor(TensorId(saturating_u32(self.tensors.len()))))?;
+    fn tensor(&mut self, kind: TensorKind, requires_grad: bool) -> ParseStep<ObjectId> {
+        let id = self.make(PickleObject::Tensor(TensorId(saturating_u32(self.tensors.len()))))?;
         self.budget.reserve(&mut self.tensors, 1).map_err(|short| self.short(short))?;
         self.tensors.push(TensorRef { kind, requires_grad, position: self.position });
         Ok(id)
@@ -156,20 +160,20 @@ impl Machine<'_> {
         dtype: Option<TorchDType>,
         grad: bool,
         metadata: Option<ObjectId>,
-    ) -> Step<Option<ObjectId>> {
+    ) -> ParseStep<Option<ObjectId>> {
         let Some(strided) = self.strided(place, dtype)? else { return Ok(None) };
         let mut flips = [("conj", false), ("neg", false)];
         if let Some(dict) = metadata.and_then(|metadata| self.objects.dict(metadata)) {
             for (key, value) in &dict.entries {
                 let key = self.objects.text(*key);
-                let (Some(flip), Object::Bool(value)) =
+                let (Some(flip), PickleObject::Bool(value)) =
                     (flips.iter_mut().find(|flip| Some(flip.0) == key), self.objects.get(*value))
                 else {
                     return Ok(None);
                 };
                 flip.1 = *value;
             }
-        } else if metadata.is_some_and(|metadata| *self.objects.get(metadata) != Object::None) {
+        } else if metadata.is_some_and(|metadata| *self.objects.get(metadata) != PickleObject::None) {
             return Ok(None);
         }
         let [(_, conjugate), (_, negative)] = flips;
@@ -185,8 +189,8 @@ impl Machine<'_> {
         &mut self,
         [storage, offset, size, stride]: [ObjectId; 4],
         dtype: Option<TorchDType>,
-    ) -> Step<Option<Strided>> {
-        let Object::Storage(storage) = *self.objects.get(storage) else { return Ok(None) };
+    ) -> ParseStep<Option<Strided>> {
+        let PickleObject::Storage(storage) = *self.objects.get(storage) else { return Ok(None) };
         let Some(place) = self.storages.get(storage.index()) else { return Ok(None) };
         let dtype = dtype.unwrap_or(place.dtype.torch_dtype());
         let offset = self.size(offset, "the offset of a tensor")?;
@@ -206,7 +210,7 @@ impl Machine<'_> {
     }
 
     /// `offset + sum((size - 1) * stride) < elements`; a tensor without elements accesses nothing, but its offset is checked, too.
-    fn check_extent(&self, strided: &Strided, storage: StorageId) -> Step<()> {
+    fn check_extent(&self, strided: &Strided, storage: StorageId) -> ParseStep<()> {
         let reach = self.storages.get(storage.index()).map_or(0, super::StorageRef::reach);
         let has = reach / strided.dtype.bytes();
         let elements = strided.shape.iter().try_fold(1_u64, |product, size| product.checked_mul(*size));
@@ -231,15 +235,15 @@ impl Machine<'_> {
         Err(self.fault(rules::PICKLE_EXTENT, cause))
     }
 
-    fn make_quantized(&mut self, integers: Strided, parameters: ObjectId, grad: bool) -> Step<Option<ObjectId>> {
-        let Object::Tuple(members) = self.objects.get(parameters) else { return Ok(None) };
+    fn make_quantized(&mut self, integers: Strided, parameters: ObjectId, grad: bool) -> ParseStep<Option<ObjectId>> {
+        let PickleObject::Tuple(members) = self.objects.get(parameters) else { return Ok(None) };
         let (scheme, scale, zero_point, axis) = match **members {
             [scheme, scale, zero_point] => (scheme, scale, zero_point, None),
             [scheme, scale, zero_point, axis] => (scheme, scale, zero_point, Some(axis)),
             _ => return Ok(None),
         };
-        let Object::Global(scheme) = *self.objects.get(scheme) else { return Ok(None) };
-        if self.known_of(scheme) != Some(Known::QScheme) {
+        let PickleObject::Global(scheme) = *self.objects.get(scheme) else { return Ok(None) };
+        if self.known_of(scheme) != Some(KnownGlobal::QScheme) {
             return Ok(None);
         }
         let axis = axis.map(|axis| self.size(axis, "the axis of a quantized tensor")).transpose()?;
@@ -250,27 +254,28 @@ impl Machine<'_> {
         self.tensor(TensorKind::Quantized { integers, scheme, scale, zero_point, axis }, grad).map(Some)
     }
 
-    fn make_sparse(&mut self, layout: ObjectId, data: ObjectId) -> Step<Option<ObjectId>> {
-        let (Object::Layout(layout), Object::Tuple(members)) = (self.objects.get(layout), self.objects.get(data))
+    fn make_sparse(&mut self, layout: ObjectId, data: ObjectId) -> ParseStep<Option<ObjectId>> {
+        let (PickleObject::Layout(layout), PickleObject::Tuple(members)) =
+            (self.objects.get(layout), self.objects.get(data))
         else {
             return Ok(None);
         };
         let layout = *layout;
         let coalesced = match members.get(3).map(|id| self.objects.get(*id)) {
-            Some(Object::Bool(coalesced)) if layout == Layout::SparseCoo => Some(*coalesced),
+            Some(PickleObject::Bool(coalesced)) if layout == MemoryOrder::SparseCoo => Some(*coalesced),
             _ => None,
         };
         let (indices, values, size) = match (layout, &**members) {
-            (Layout::SparseCoo, [indices, values, size] | [indices, values, size, _]) => {
+            (MemoryOrder::SparseCoo, [indices, values, size] | [indices, values, size, _]) => {
                 (vec![*indices], *values, *size)
             }
             (
-                Layout::SparseCsr | Layout::SparseCsc | Layout::SparseBsr | Layout::SparseBsc,
+                MemoryOrder::SparseCsr | MemoryOrder::SparseCsc | MemoryOrder::SparseBsr | MemoryOrder::SparseBsc,
                 [compressed, plain, values, size],
             ) => (vec![*compressed, *plain], *values, *size),
             _ => return Ok(None),
         };
-        if !indices.iter().chain([&values]).all(|id| matches!(self.objects.get(*id), Object::Tensor(_))) {
+        if !indices.iter().chain([&values]).all(|id| matches!(self.objects.get(*id), PickleObject::Tensor(_))) {
             return Ok(None);
         }
         let shape = self.dims(size, "the shape of a tensor")?;
@@ -280,20 +285,20 @@ impl Machine<'_> {
 
     fn make_converted(
         &mut self,
-        known: Known,
+        known: KnownGlobal,
         data: ObjectId,
         dtype: TorchDType,
         grad: bool,
-    ) -> Step<Option<ObjectId>> {
+    ) -> ParseStep<Option<ObjectId>> {
         let kind = match (known, self.objects.get(data)) {
-            (Known::RebuildFromCpuTensor, Object::Tensor(inner)) => {
+            (KnownGlobal::RebuildFromCpuTensor, PickleObject::Tensor(inner)) => {
                 let inner = self.tensors.get(inner.index()).and_then(TensorRef::strided);
                 match inner.filter(|inner| inner.dtype == dtype) {
                     Some(inner) => TensorKind::Strided(inner.clone()),
                     None => TensorKind::Converted { data, dtype },
                 }
             }
-            (Known::RebuildFromNumpy, Object::NumpyArray { .. }) => TensorKind::Converted { data, dtype },
+            (KnownGlobal::RebuildFromNumpy, PickleObject::NumpyArray { .. }) => TensorKind::Converted { data, dtype },
             _ => return Ok(None),
         };
         self.tensor(kind, grad).map(Some)
@@ -305,15 +310,18 @@ impl Machine<'_> {
         grad: ObjectId,
         hooks: Option<ObjectId>,
         state: Option<ObjectId>,
-    ) -> Step<Option<ObjectId>> {
-        let Object::Bool(requires_grad) = *self.objects.get(grad) else { return Ok(None) };
-        let is_tensor =
-            matches!(self.objects.get(tensor), Object::Tensor(_) | Object::Subclass { .. } | Object::Opaque(_));
-        let hooks_fit = hooks.is_none_or(|hooks| matches!(self.objects.get(hooks), Object::Dict(_) | Object::None));
+    ) -> ParseStep<Option<ObjectId>> {
+        let PickleObject::Bool(requires_grad) = *self.objects.get(grad) else { return Ok(None) };
+        let is_tensor = matches!(
+            self.objects.get(tensor),
+            PickleObject::Tensor(_) | PickleObject::Subclass { .. } | PickleObject::Opaque(_)
+        );
+        let hooks_fit =
+            hooks.is_none_or(|hooks| matches!(self.objects.get(hooks), PickleObject::Dict(_) | PickleObject::None));
         if !is_tensor || !hooks_fit {
             return Ok(None);
         }
-        self.make(Object::Parameter { tensor, requires_grad, state }).map(Some)
+        self.make(PickleObject::Parameter { tensor, requires_grad, state }).map(Some)
     }
 
     fn make_subclass(
@@ -321,8 +329,8 @@ impl Machine<'_> {
         (global, callee): (GlobalId, ObjectId),
         [function, class, inner, state]: [ObjectId; 4],
         arguments: ObjectId,
-    ) -> Step<Option<ObjectId>> {
-        let (Object::Global(function_id), Object::Global(class)) =
+    ) -> ParseStep<Option<ObjectId>> {
+        let (PickleObject::Global(function_id), PickleObject::Global(class)) =
             (self.objects.get(function), self.objects.get(class))
         else {
             return Ok(None);
@@ -330,15 +338,15 @@ impl Machine<'_> {
         let (class, known) = (*class, self.known_of(*function_id));
         let rebuilds = match known {
             Some(
-                Known::RebuildTensor
-                | Known::RebuildTensorV2
-                | Known::RebuildTensorV3
-                | Known::RebuildQTensor
-                | Known::RebuildSparseTensor
-                | Known::RebuildMetaTensor
-                | Known::RebuildWrapperSubclass
-                | Known::RebuildFromNumpy
-                | Known::RebuildFromCpuTensor,
+                KnownGlobal::RebuildTensor
+                | KnownGlobal::RebuildTensorV2
+                | KnownGlobal::RebuildTensorV3
+                | KnownGlobal::RebuildQTensor
+                | KnownGlobal::RebuildSparseTensor
+                | KnownGlobal::RebuildMetaTensor
+                | KnownGlobal::RebuildWrapperSubclass
+                | KnownGlobal::RebuildFromNumpy
+                | KnownGlobal::RebuildFromCpuTensor,
             ) => true,
             // Calls within calls within calls are not followed.
             Some(_) => return Ok(None),
@@ -348,6 +356,6 @@ impl Machine<'_> {
             return self.placeholder(global, callee, arguments, None).map(Some);
         }
         let tensor = self.call(function, inner, None)?;
-        self.make(Object::Subclass { tensor, class, state }).map(Some)
+        self.make(PickleObject::Subclass { tensor, class, state }).map(Some)
     }
 }

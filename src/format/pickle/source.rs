@@ -9,18 +9,18 @@ use std::hash::Hash;
 use super::literal::Limited;
 
 /// The most chained calls, each on the result of the previous one, that are written.
-const MOST_CALLS: usize = 100;
+const MAX_CALLS: usize = 100;
 
 /// The values of a machine, each by its number.
-pub trait Values {
+pub trait SourceValues {
     /// The number of a value.
     type Id: Copy + Eq + Hash;
 
     /// Writes a value, or the text before its parts if it has some.
-    fn put(&mut self, id: Self::Id, out: &mut Limited) -> Form<Self::Id>;
+    fn put(&mut self, id: Self::Id, out: &mut Limited) -> SourceForm<Self::Id>;
 
     /// The part of a container with this number, or the step with this number on the result of a call.
-    fn part(&self, id: Self::Id, number: usize) -> Part<Self::Id>;
+    fn part(&self, id: Self::Id, number: usize) -> SourcePart<Self::Id>;
 
     /// Writes the name of the class or function that would build a value.
     fn put_name(&self, id: Self::Id, out: &mut Limited);
@@ -30,7 +30,7 @@ pub trait Values {
 }
 
 /// How a value is written.
-pub enum Form<Id> {
+pub enum SourceForm<Id> {
     /// Nothing more.
     Written,
     /// Its parts with commas between them, and this end.
@@ -38,12 +38,12 @@ pub enum Form<Id> {
     /// One value, this end, and the steps.
     Of(Id, &'static str),
     /// A call, of which nothing was written yet.
-    Call(Call<Id>),
+    Call(UnresolvedCall<Id>),
 }
 
 /// A call that would build the value. If arguments are not listed, one value has all of them.
 #[derive(Clone, Copy)]
-pub struct Call<Id> {
+pub struct UnresolvedCall<Id> {
     /// The callee.
     pub callee: Id,
     /// The arguments, and whether the parts of that value are the arguments.
@@ -54,7 +54,7 @@ pub struct Call<Id> {
 
 /// A part of a container, or a step on the result of a call.
 #[derive(Clone, Copy)]
-pub enum Part<Id> {
+pub enum SourcePart<Id> {
     /// A value that is in it, or is added.
     Value(Id),
     /// A key and its value.
@@ -89,7 +89,7 @@ fn is_name(text: &str) -> bool {
 }
 
 /// The remaining tasks; the last comes first. Parts and steps have the number of the next one.
-enum Task<Id> {
+enum SourceTask<Id> {
     Put(&'static str),
     Value(Id),
     Parts(Id, usize),
@@ -102,15 +102,15 @@ enum Task<Id> {
 }
 
 /// Writes values and calls as Python source.
-pub struct Writer<'v, V: Values> {
+pub struct SourceWriter<'v, V: SourceValues> {
     values: &'v mut V,
     out: Limited,
-    open: Vec<Task<V::Id>>,
+    open: Vec<SourceTask<V::Id>>,
     /// The values that are being written. Each writes something before its parts, so that their number is bounded by the characters.
     within: HashSet<V::Id>,
 }
 
-impl<'v, V: Values> Writer<'v, V> {
+impl<'v, V: SourceValues> SourceWriter<'v, V> {
     /// A writer of at most `most` characters; `…` stands for the rest. They are safe to print.
     pub fn new(values: &'v mut V, most: usize) -> Self {
         Self { values, out: Limited::new(most), open: Vec::new(), within: HashSet::new() }
@@ -118,14 +118,14 @@ impl<'v, V: Values> Writer<'v, V> {
 
     /// A value.
     pub fn value(mut self, id: V::Id) -> String {
-        self.open.push(Task::Value(id));
+        self.open.push(SourceTask::Value(id));
         self.finish()
     }
 
     /// A call, before it has a result.
-    pub fn call(mut self, call: Call<V::Id>) -> String {
+    pub fn call(mut self, call: UnresolvedCall<V::Id>) -> String {
         self.open_call(call);
-        self.open.push(Task::Value(call.callee));
+        self.open.push(SourceTask::Value(call.callee));
         self.finish()
     }
 
@@ -139,47 +139,52 @@ impl<'v, V: Values> Writer<'v, V> {
         self.out.finish()
     }
 
-    fn run(&mut self, task: Task<V::Id>) {
+    fn run(&mut self, task: SourceTask<V::Id>) {
         match task {
-            Task::Put(piece) => self.out.put(piece),
-            Task::Value(id) => self.put(id),
-            Task::Leave(id) => drop(self.within.remove(&id)),
-            Task::Parts(id, number) => {
+            SourceTask::Put(piece) => self.out.put(piece),
+            SourceTask::Value(id) => self.put(id),
+            SourceTask::Leave(id) => drop(self.within.remove(&id)),
+            SourceTask::Parts(id, number) => {
                 if let Some((key, value)) = self.next(id, number, number > 0) {
-                    self.open.extend([Task::Parts(id, number + 1), Task::Value(value)]);
-                    self.open.extend(key.into_iter().flat_map(|key| [Task::Put(": "), Task::Value(key)]));
+                    self.open.extend([SourceTask::Parts(id, number + 1), SourceTask::Value(value)]);
+                    self.open.extend(key.into_iter().flat_map(|key| [SourceTask::Put(": "), SourceTask::Value(key)]));
                 }
             }
-            Task::Keywords(id, number, some) => {
+            SourceTask::Keywords(id, number, some) => {
                 let Some((key, value)) = self.next(id, number, some || number > 0) else { return };
                 let Some(key) = key else { return };
-                self.open.push(Task::Keywords(id, number + 1, some));
+                self.open.push(SourceTask::Keywords(id, number + 1, some));
                 if let Some(name) = self.values.keyword(key).filter(|name| is_name(name)) {
                     self.out.put(&name);
-                    self.open.extend([Task::Value(value), Task::Put("=")]);
+                    self.open.extend([SourceTask::Value(value), SourceTask::Put("=")]);
                 } else {
                     self.out.put("**{");
-                    self.open.extend([Task::Put("}"), Task::Value(value), Task::Put(": "), Task::Value(key)]);
+                    self.open.extend([
+                        SourceTask::Put("}"),
+                        SourceTask::Value(value),
+                        SourceTask::Put(": "),
+                        SourceTask::Value(key),
+                    ]);
                 }
             }
-            Task::Steps(id, number, end) => self.step(id, number, end),
+            SourceTask::Steps(id, number, end) => self.step(id, number, end),
         }
     }
 
     /// Key and value of a part, after a comma if others precede it; a mark for unknown ones.
     fn next(&mut self, id: V::Id, number: usize, some: bool) -> Option<(Option<V::Id>, V::Id)> {
         let part = self.values.part(id, number);
-        if some && !matches!(part, Part::End) {
+        if some && !matches!(part, SourcePart::End) {
             self.out.put(", ");
         }
         match part {
-            Part::Value(value) | Part::State(value) => Some((None, value)),
-            Part::Entry(key, value) => Some((Some(key), value)),
-            Part::Unknown => {
+            SourcePart::Value(value) | SourcePart::State(value) => Some((None, value)),
+            SourcePart::Entry(key, value) => Some((Some(key), value)),
+            SourcePart::Unknown => {
                 self.out.put("…");
                 None
             }
-            Part::End => None,
+            SourcePart::End => None,
         }
     }
 
@@ -188,24 +193,24 @@ impl<'v, V: Values> Writer<'v, V> {
         let (mut id, mut calls) = (id, 0);
         loop {
             match self.values.put(id, &mut self.out) {
-                Form::Written => {}
-                Form::Of(value, end) => {
-                    self.open.extend([Task::Steps(id, 0, ""), Task::Put(end), Task::Value(value)]);
+                SourceForm::Written => {}
+                SourceForm::Of(value, end) => {
+                    self.open.extend([SourceTask::Steps(id, 0, ""), SourceTask::Put(end), SourceTask::Value(value)]);
                 }
-                Form::Parts(end) if self.within.insert(id) => {
-                    self.open.extend([Task::Leave(id), Task::Put(end), Task::Parts(id, 0)]);
+                SourceForm::Parts(end) if self.within.insert(id) => {
+                    self.open.extend([SourceTask::Leave(id), SourceTask::Put(end), SourceTask::Parts(id, 0)]);
                 }
-                Form::Parts(end) => {
+                SourceForm::Parts(end) => {
                     self.out.put("...");
                     self.out.put(if end == ",)" { ")" } else { end });
                 }
-                Form::Call(call) if calls < MOST_CALLS && self.within.insert(id) => {
-                    self.open.extend([Task::Leave(id), Task::Steps(id, 0, "")]);
+                SourceForm::Call(call) if calls < MAX_CALLS && self.within.insert(id) => {
+                    self.open.extend([SourceTask::Leave(id), SourceTask::Steps(id, 0, "")]);
                     self.open_call(call);
                     (id, calls) = (call.callee, calls + 1);
                     continue;
                 }
-                Form::Call(_) => {
+                SourceForm::Call(_) => {
                     self.values.put_name(id, &mut self.out);
                     self.out.put("(...)");
                 }
@@ -215,31 +220,33 @@ impl<'v, V: Values> Writer<'v, V> {
     }
 
     /// The arguments of a call; the callee was written before.
-    fn open_call(&mut self, Call { arguments, keywords, .. }: Call<V::Id>) {
-        let is_none = |id| matches!(self.values.part(id, 0), Part::End);
+    fn open_call(&mut self, UnresolvedCall { arguments, keywords, .. }: UnresolvedCall<V::Id>) {
+        let is_none = |id| matches!(self.values.part(id, 0), SourcePart::End);
         let some = arguments.is_some_and(|(id, is_list)| !is_list || !is_none(id));
-        self.open.push(Task::Put(")"));
+        self.open.push(SourceTask::Put(")"));
         match keywords {
-            Some((id, true)) => self.open.push(Task::Keywords(id, 0, some)),
-            Some((id, false)) => self.open.extend([Task::Value(id), Task::Put(if some { ", **" } else { "**" })]),
+            Some((id, true)) => self.open.push(SourceTask::Keywords(id, 0, some)),
+            Some((id, false)) => {
+                self.open.extend([SourceTask::Value(id), SourceTask::Put(if some { ", **" } else { "**" })])
+            }
             None => {}
         }
         match arguments {
-            Some((id, true)) => self.open.push(Task::Parts(id, 0)),
-            Some((id, false)) => self.open.extend([Task::Value(id), Task::Put("*")]),
+            Some((id, true)) => self.open.push(SourceTask::Parts(id, 0)),
+            Some((id, false)) => self.open.extend([SourceTask::Value(id), SourceTask::Put("*")]),
             None => {}
         }
-        self.open.push(Task::Put("("));
+        self.open.push(SourceTask::Put("("));
     }
 
     /// The next call on a result; consecutive additions share one call.
     fn step(&mut self, id: V::Id, number: usize, end: &'static str) {
         let step = self.values.part(id, number);
         let (before, same_end) = match step {
-            Part::State(_) => (".__setstate__(", ")"),
-            Part::Value(_) => (".extend([", "])"),
-            Part::Entry(..) => (".update({", "})"),
-            Part::Unknown | Part::End => ("", ""),
+            SourcePart::State(_) => (".__setstate__(", ")"),
+            SourcePart::Value(_) => (".extend([", "])"),
+            SourcePart::Entry(..) => (".update({", "})"),
+            SourcePart::Unknown | SourcePart::End => ("", ""),
         };
         if same_end == end && same_end.len() == 2 {
             self.out.put(", ");
@@ -247,11 +254,13 @@ impl<'v, V: Values> Writer<'v, V> {
             self.out.put(end);
             self.out.put(before);
         }
-        self.open.extend((!same_end.is_empty()).then_some(Task::Steps(id, number + 1, same_end)));
+        self.open.extend((!same_end.is_empty()).then_some(SourceTask::Steps(id, number + 1, same_end)));
         match step {
-            Part::State(value) | Part::Value(value) => self.open.push(Task::Value(value)),
-            Part::Entry(key, value) => self.open.extend([Task::Value(value), Task::Put(": "), Task::Value(key)]),
-            Part::Unknown | Part::End => {}
+            SourcePart::State(value) | SourcePart::Value(value) => self.open.push(SourceTask::Value(value)),
+            SourcePart::Entry(key, value) => {
+                self.open.extend([SourceTask::Value(value), SourceTask::Put(": "), SourceTask::Value(key)])
+            }
+            SourcePart::Unknown | SourcePart::End => {}
         }
     }
 }

@@ -1,10 +1,10 @@
 //! The stack of the machine, the values that are put on it, and the memory that they take.
 
 use super::ids::ObjectId;
-use super::machine::Machine;
-use super::object::{Object, Slice};
+use super::machine::PickleMachine;
+use super::object::{ArenaSlice, PickleObject};
 use super::short_list::ShortList;
-use super::{Step, limit};
+use super::{ParseStep, limit};
 use crate::budget::{Short, vec_bytes};
 use crate::error::Diagnostic;
 use crate::rules::{self, Rule};
@@ -12,7 +12,7 @@ use crate::rules::{self, Rule};
 /// The number of values that fit without growing.
 const KEPT: usize = 1 << 12;
 
-impl Machine<'_> {
+impl PickleMachine<'_> {
     pub(super) fn fault(&self, rule: &'static Rule, cause: impl Into<String>) -> Box<Diagnostic> {
         Diagnostic::new(rule, cause).offset(self.position).into()
     }
@@ -28,12 +28,12 @@ impl Machine<'_> {
     }
 
     /// Counts memory before it is allocated.
-    pub(super) fn take(&mut self, bytes: usize) -> Step<()> {
+    pub(super) fn take(&mut self, bytes: usize) -> ParseStep<()> {
         self.budget.take(bytes).map_err(|short| self.short(short))
     }
 
     /// Counts memory that is needed for a moment.
-    pub(super) fn scratch(&self, bytes: usize) -> Step<()> {
+    pub(super) fn scratch(&self, bytes: usize) -> ParseStep<()> {
         self.budget.scratch(bytes).map_err(|short| self.short(short))
     }
 
@@ -45,7 +45,7 @@ impl Machine<'_> {
 
     /// Puts a value into the arena.
     #[inline]
-    pub(super) fn make(&mut self, object: Object) -> Step<ObjectId> {
+    pub(super) fn make(&mut self, object: PickleObject) -> ParseStep<ObjectId> {
         if self.objects.len() >= self.limits.objects {
             return Err(self.full());
         }
@@ -53,32 +53,32 @@ impl Machine<'_> {
         made.ok_or_else(|| self.full())
     }
 
-    pub(super) fn tuple(&mut self, elements: &[ObjectId]) -> Step<Object> {
-        ShortList::of(elements, &mut self.budget).map(Object::Tuple).map_err(|short| self.short(short))
+    pub(super) fn tuple(&mut self, elements: &[ObjectId]) -> ParseStep<PickleObject> {
+        ShortList::of(elements, &mut self.budget).map(PickleObject::Tuple).map_err(|short| self.short(short))
     }
 
-    pub(super) fn make_tuple(&mut self, elements: &[ObjectId]) -> Step<ObjectId> {
+    pub(super) fn make_tuple(&mut self, elements: &[ObjectId]) -> ParseStep<ObjectId> {
         let tuple = self.tuple(elements)?;
         self.make(tuple)
     }
 
-    pub(super) fn make_text(&mut self, text: &str) -> Step<ObjectId> {
+    pub(super) fn make_text(&mut self, text: &str) -> ParseStep<ObjectId> {
         let slice = self.store_text(text)?;
-        self.make(Object::Text(slice))
+        self.make(PickleObject::Text(slice))
     }
 
-    pub(super) fn store_text(&mut self, text: &str) -> Step<Slice> {
+    pub(super) fn store_text(&mut self, text: &str) -> ParseStep<ArenaSlice> {
         let slice = self.objects.store_text(text, &mut self.budget).map_err(|short| self.short(short))?;
         slice.ok_or_else(|| self.full())
     }
 
-    pub(super) fn store_bytes(&mut self, bytes: &[u8]) -> Step<Slice> {
+    pub(super) fn store_bytes(&mut self, bytes: &[u8]) -> ParseStep<ArenaSlice> {
         let slice = self.objects.store_bytes(bytes, &mut self.budget).map_err(|short| self.short(short))?;
         slice.ok_or_else(|| self.full())
     }
 
     #[inline]
-    pub(super) fn shared(&mut self, place: usize, object: Object) -> Step<()> {
+    pub(super) fn shared(&mut self, place: usize, object: PickleObject) -> ParseStep<()> {
         let id = match self.small.get(place).copied().flatten() {
             Some(id) => id,
             None => self.make(object)?,
@@ -90,7 +90,7 @@ impl Machine<'_> {
     }
 
     #[inline]
-    pub(super) fn push(&mut self, id: ObjectId) -> Step<()> {
+    pub(super) fn push(&mut self, id: ObjectId) -> ParseStep<()> {
         if self.stack.len() >= self.limits.stack {
             return Err(limit("values on the stack", self.limits.stack, self.position));
         }
@@ -100,7 +100,7 @@ impl Machine<'_> {
     }
 
     #[inline]
-    pub(super) fn has_value(&self) -> Step<()> {
+    pub(super) fn has_value(&self) -> ParseStep<()> {
         if self.stack.len() > self.marks.last().copied().unwrap_or(0) {
             return Ok(());
         }
@@ -108,45 +108,45 @@ impl Machine<'_> {
     }
 
     #[inline]
-    pub(super) fn pop(&mut self) -> Step<ObjectId> {
+    pub(super) fn pop(&mut self) -> ParseStep<ObjectId> {
         self.has_value()?;
         self.stack.pop().ok_or_else(|| self.full())
     }
 
     #[inline]
-    pub(super) fn top(&self) -> Step<ObjectId> {
+    pub(super) fn top(&self) -> ParseStep<ObjectId> {
         self.has_value()?;
         self.stack.last().copied().ok_or_else(|| self.full())
     }
 
     /// The values above the last mark; the list is returned with [`Machine::freed`].
-    pub(super) fn pop_mark(&mut self) -> Step<Vec<ObjectId>> {
+    pub(super) fn pop_mark(&mut self) -> ParseStep<Vec<ObjectId>> {
         let height = self.mark_height()?;
         let above = self.stack.get(height..).unwrap_or_default();
         let mut items = std::mem::take(&mut self.items);
         items.clear();
-        let room = self.budget.reserve(&mut items, above.len());
-        room.map_err(|short| self.short(short))?;
+        let reserved = self.budget.reserve(&mut items, above.len());
+        reserved.map_err(|short| self.short(short))?;
         items.extend_from_slice(above);
         self.stack.truncate(height);
         Ok(items)
     }
 
     /// Like [`Machine::pop_mark`], with the exact capacity, to be kept.
-    pub(super) fn pop_mark_copied(&mut self) -> Step<Vec<ObjectId>> {
+    pub(super) fn pop_mark_copied(&mut self) -> ParseStep<Vec<ObjectId>> {
         let items = self.pop_mark()?;
         let copy = self.budget.copied(&items).map_err(|short| self.short(short))?;
         self.freed(items);
         Ok(copy)
     }
 
-    pub(super) fn drop_mark(&mut self) -> Step<()> {
+    pub(super) fn drop_mark(&mut self) -> ParseStep<()> {
         let height = self.mark_height()?;
         self.stack.truncate(height);
         Ok(())
     }
 
-    pub(super) fn mark_height(&mut self) -> Step<usize> {
+    pub(super) fn mark_height(&mut self) -> ParseStep<usize> {
         match self.marks.pop() {
             Some(height) => Ok(height.min(self.stack.len())),
             None => {

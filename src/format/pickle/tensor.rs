@@ -49,7 +49,7 @@ pub struct StorageView {
 /// How a tensor is in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[allow(missing_docs)] // the names are the documentation
-pub enum Layout {
+pub enum MemoryOrder {
     Strided,
     SparseCoo,
     SparseCsr,
@@ -60,7 +60,7 @@ pub enum Layout {
     Jagged,
 }
 
-impl Layout {
+impl MemoryOrder {
     const NAMES: [(Self, &'static str); 8] = [
         (Self::Strided, "torch.strided"),
         (Self::SparseCoo, "torch.sparse_coo"),
@@ -115,7 +115,7 @@ pub enum TensorKind {
     /// Indices and values.
     Sparse {
         /// Which kind.
-        layout: Layout,
+        layout: MemoryOrder,
         /// The tensors of the indices: one for COO, two for the compressed layouts.
         indices: Vec<ObjectId>,
         /// The tensor of the values.
@@ -201,10 +201,10 @@ impl TensorRef {
             TensorKind::Strided(_) => return None,
             TensorKind::Flipped { .. } => NoArray::Flipped,
             TensorKind::Sparse { layout, .. } => match layout {
-                Layout::SparseCsr => NoArray::SparseCsr,
-                Layout::SparseCsc => NoArray::SparseCsc,
-                Layout::SparseBsr => NoArray::SparseBsr,
-                Layout::SparseBsc => NoArray::SparseBsc,
+                MemoryOrder::SparseCsr => NoArray::SparseCsr,
+                MemoryOrder::SparseCsc => NoArray::SparseCsc,
+                MemoryOrder::SparseBsr => NoArray::SparseBsr,
+                MemoryOrder::SparseBsc => NoArray::SparseBsc,
                 _ => NoArray::SparseCoo,
             },
             TensorKind::Quantized { .. } => NoArray::Quantized,
@@ -230,7 +230,7 @@ impl TensorRef {
     /// The parts that are separate values, by name.
     pub fn parts(&self) -> Vec<(&'static str, ObjectId)> {
         match &self.kind {
-            TensorKind::Sparse { layout: Layout::SparseCoo, indices, values, .. } => {
+            TensorKind::Sparse { layout: MemoryOrder::SparseCoo, indices, values, .. } => {
                 let indices = indices.iter().map(|id| ("indices", *id));
                 indices.chain([("values", *values)]).collect()
             }

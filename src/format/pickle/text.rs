@@ -125,8 +125,8 @@ pub fn integer_of(opcode: u8, bytes: &[u8]) -> Result<i128, NoNumber> {
     let little = |bytes: &[u8]| {
         let negative = bytes.last().is_some_and(|byte| byte & 0x80 != 0);
         let mut word = [if negative { 0xff } else { 0 }; 16];
-        let there = word.get_mut(..bytes.len()).ok_or(NoNumber::Large)?;
-        there.copy_from_slice(bytes);
+        let present = word.get_mut(..bytes.len()).ok_or(NoNumber::Large)?;
+        present.copy_from_slice(bytes);
         Ok(i128::from_le_bytes(word))
     };
     match opcode {

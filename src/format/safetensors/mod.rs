@@ -7,23 +7,23 @@
 mod reader;
 mod visitors;
 
-use reader::Reader;
+use reader::HeaderReader;
 use reader::TensorEntry;
 
 use crate::budget;
 use crate::budget::saturating_usize;
 use crate::dtype::DType;
 use crate::error::{Diagnostic, Diagnostics, Error, Result};
-use crate::format::{Header, Limits, Options, Parse, Progress, shown, shown_shape};
+use crate::format::{FileHeader, HeaderLimits, HeaderOptions, Parse, ParseProgress, escape, shown_shape};
 use crate::rules;
-use crate::source::Part;
+use crate::source::ReadRange;
 use crate::tensor::{Element, Span, TensorInfo, TensorTable, checked_bytes, checked_elements};
 
 /// The bytes of the length before the header.
 const LENGTH_BYTES: u64 = 8;
 
 /// The length of the header, from the first 8 bytes of a file of `file_len` bytes.
-pub fn header_length(prefix: &[u8], file_len: u64, limits: &Limits) -> Result<u64> {
+pub fn header_length(prefix: &[u8], file_len: u64, limits: &HeaderLimits) -> Result<u64> {
     let Some(bytes) = prefix.first_chunk() else {
         let cause =
             format!("the file has {} bytes; the length of the header alone takes 8", file_len.min(prefix.len() as u64));
@@ -34,7 +34,7 @@ pub fn header_length(prefix: &[u8], file_len: u64, limits: &Limits) -> Result<u6
     Ok(length)
 }
 
-fn check_length(length: u64, file_len: u64, limits: &Limits) -> Result<()> {
+fn check_length(length: u64, file_len: u64, limits: &HeaderLimits) -> Result<()> {
     // The table counts bytes of names in 32 bits, regardless of the limits.
     let most = limits.header_bytes.min(u64::from(u32::MAX));
     if length > most {
@@ -60,44 +60,44 @@ fn truncated(file_len: u64, expected: u64, at_least: &str) -> Diagnostic {
 
 /// Reads the header of a file.
 #[derive(Debug)]
-pub struct Parser<'o> {
+pub struct SafetensorsParser<'o> {
     /// The start of the file, as far as it was requested.
     bytes: Vec<u8>,
     file_len: u64,
-    options: &'o Options,
+    options: &'o HeaderOptions,
 }
 
-impl<'o> Parser<'o> {
+impl<'o> SafetensorsParser<'o> {
     /// Of a file of `file_len` bytes that begins with `first`: at least 8 bytes, or the whole file.
-    pub fn new(first: Vec<u8>, file_len: u64, options: &'o Options) -> Self {
+    pub fn new(first: Vec<u8>, file_len: u64, options: &'o HeaderOptions) -> Self {
         Self { bytes: first, file_len, options }
     }
 }
 
-impl Parse for Parser<'_> {
-    type Output = Header;
+impl Parse for SafetensorsParser<'_> {
+    type Output = FileHeader;
 
-    fn advance(&mut self) -> Result<Progress<'_, Header>> {
+    fn advance(&mut self) -> Result<ParseProgress<'_, FileHeader>> {
         let end = saturating_usize(LENGTH_BYTES + header_length(&self.bytes, self.file_len, &self.options.limits)?);
         if let Some(header) = self.bytes.get(saturating_usize(LENGTH_BYTES)..end) {
-            return parse(header, self.file_len, self.options).map(Progress::Done);
+            return parse(header, self.file_len, self.options).map(ParseProgress::Done);
         }
         let first = std::mem::replace(&mut self.bytes, budget::zeroed(end)?);
         let (have, rest) = self.bytes.split_at_mut(first.len());
         have.copy_from_slice(&first);
-        Ok(Progress::Need(vec![Part { offset: first.len() as u64, bytes: rest }]))
+        Ok(ParseProgress::Need(vec![ReadRange { offset: first.len() as u64, bytes: rest }]))
     }
 }
 
 /// Reads `header`, the bytes between the length and the data, of a file of `file_len` bytes.
-pub fn parse(header: &[u8], file_len: u64, options: &Options) -> Result<Header> {
+pub fn parse(header: &[u8], file_len: u64, options: &HeaderOptions) -> Result<FileHeader> {
     let mut findings = options.findings();
     let read = parse_into(header, file_len, options, &mut findings);
     let (header, findings) = findings.finish(read)?;
-    Ok(Header { findings, ..header })
+    Ok(FileHeader { findings, ..header })
 }
 
-fn parse_into(header: &[u8], file_len: u64, options: &Options, findings: &mut Diagnostics) -> Result<Header> {
+fn parse_into(header: &[u8], file_len: u64, options: &HeaderOptions, findings: &mut Diagnostics) -> Result<FileHeader> {
     check_length(header.len() as u64, file_len, &options.limits)?;
     let data_start = LENGTH_BYTES + header.len() as u64;
     let text = std::str::from_utf8(header).map_err(|error| {
@@ -107,13 +107,13 @@ fn parse_into(header: &[u8], file_len: u64, options: &Options, findings: &mut Di
     })?;
     check_start(text)?;
     note_spaces(text, findings);
-    let mut reader = Reader::new(text, data_start, options, findings)?;
+    let mut reader = HeaderReader::new(text, data_start, options, findings)?;
     reader.read(text).map_err(budget::error_of)?;
     reader.check_duplicates(text).map_err(budget::error_of)?;
     let (mut tensors, metadata, placed) = reader.into_parts();
     tensors.sort_by_offset()?;
     check_coverage(&tensors, data_start, file_len, placed, findings).map_err(Error::Format)?;
-    Ok(Header { tensors, metadata, data_start, findings: Vec::new() })
+    Ok(FileHeader { tensors, metadata, data_start, findings: Vec::new() })
 }
 
 /// JSON's four kinds of white space.
@@ -124,7 +124,7 @@ fn check_start(text: &str) -> Result<()> {
         return Ok(());
     }
     let start: String = text.chars().take(20).collect();
-    let cause = format!("the header begins with \"{}\", not with {{", shown(&start));
+    let cause = format!("the header begins with \"{}\", not with {{", escape(&start));
     Err(Diagnostic::new(rules::SAFETENSORS_HEADER_START, cause).offset(LENGTH_BYTES).format())
 }
 
@@ -233,7 +233,7 @@ fn check_coverage(
             let cause = format!(
                 "its data starts {} bytes before the end of tensor '{}'",
                 end - start,
-                shown(previous.unwrap_or_default())
+                escape(previous.unwrap_or_default())
             );
             findings.report(Diagnostic::new(rules::SAFETENSORS_OVERLAP, cause).tensor(name).offset(start))?;
         }

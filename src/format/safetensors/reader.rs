@@ -8,11 +8,11 @@ use std::borrow::Cow;
 use serde_json::error::Category;
 
 use super::{LENGTH_BYTES, check_name, check_record, place};
-use crate::budget::{self, Pace, saturating_usize};
+use crate::budget::{self, MemoryPace, saturating_usize};
 use crate::error::{Diagnostic, Diagnostics, Result};
 use crate::format::json;
 use crate::format::name_table::duplicates;
-use crate::format::{Options, shown};
+use crate::format::{HeaderOptions, escape};
 use crate::rules::{self, Rule};
 use crate::tensor::{Element, Span, TensorInfo, TensorTable};
 
@@ -21,7 +21,7 @@ const BYTES_PER_TENSOR: usize = 96;
 
 /// The value that is being read, which determines the rule for a wrong type.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Expected {
+pub(super) enum ExpectedToken {
     Header,
     Metadata,
     Entry,
@@ -31,7 +31,7 @@ pub(super) enum Expected {
     End,
 }
 
-impl Expected {
+impl ExpectedToken {
     /// The rule for a value of the wrong type, and the expected type.
     const fn rule(self) -> (&'static Rule, &'static str) {
         match self {
@@ -48,11 +48,11 @@ impl Expected {
 }
 
 /// The state so far.
-pub(super) struct Reader<'o> {
-    pub(super) options: &'o Options,
+pub(super) struct HeaderReader<'o> {
+    pub(super) options: &'o HeaderOptions,
     data_start: u64,
     table: TensorTable,
-    pub(super) pace: Pace,
+    pub(super) pace: MemoryPace,
     pub(super) metadata: Option<Vec<(String, String)>>,
     /// The number of the key `__metadata__`, once it was seen.
     pub(super) metadata_key: Option<usize>,
@@ -65,7 +65,7 @@ pub(super) struct Reader<'o> {
     unknown_dtypes: Vec<String>,
     /// The number of the current key.
     pub(super) key: usize,
-    pub(super) expected: Expected,
+    pub(super) expected: ExpectedToken,
     /// The tensor in which reading failed.
     pub(super) failed: Option<String>,
     /// The rule that was broken there, unless it is JSON's own.
@@ -82,11 +82,11 @@ pub(super) struct TensorEntry<'de> {
     pub(super) reported: bool,
 }
 
-impl<'o> Reader<'o> {
+impl<'o> HeaderReader<'o> {
     pub(super) fn new(
         text: &str,
         data_start: u64,
-        options: &'o Options,
+        options: &'o HeaderOptions,
         findings: &'o mut Diagnostics,
     ) -> Result<Self> {
         let located = findings.list_mut().len();
@@ -94,7 +94,7 @@ impl<'o> Reader<'o> {
             options,
             data_start,
             table: TensorTable::with_capacity(text.len() / BYTES_PER_TENSOR, text.len() / 4)?,
-            pace: Pace::default(),
+            pace: MemoryPace::default(),
             metadata: None,
             metadata_key: None,
             findings,
@@ -103,7 +103,7 @@ impl<'o> Reader<'o> {
             dims: Vec::new(),
             unknown_dtypes: Vec::new(),
             key: 0,
-            expected: Expected::Header,
+            expected: ExpectedToken::Header,
             failed: None,
             fault: None,
         })
@@ -115,7 +115,7 @@ impl<'o> Reader<'o> {
         let mut offsets = Vec::new();
         if !twice.is_empty() {
             offsets = budget::list(self.table.len() + 1)?;
-            offsets.extend(Keys::new(text).take(offsets.capacity()));
+            offsets.extend(KeyOffsets::new(text).take(offsets.capacity()));
         }
         for (former, latter) in twice {
             let offset = |tensor| offsets.get(self.key_of_tensor(tensor)).copied().unwrap_or(LENGTH_BYTES);
@@ -128,7 +128,7 @@ impl<'o> Reader<'o> {
         let name = |i: usize| metadata.get(i).map_or("", |(name, _)| name);
         let of_metadata = self.metadata_key.and_then(|key| key_offset(text, key)).unwrap_or(LENGTH_BYTES);
         for (_, latter) in duplicates(metadata.len(), name)? {
-            let cause = format!("the key '{}' is given twice in __metadata__", shown(name(latter)));
+            let cause = format!("the key '{}' is given twice in __metadata__", escape(name(latter)));
             let fault = Diagnostic::new(rules::SAFETENSORS_DUPLICATE_METADATA_KEY, cause);
             self.findings.report(fault.offset(of_metadata))?;
         }
@@ -137,7 +137,7 @@ impl<'o> Reader<'o> {
 
     /// Gives the findings their offsets.
     pub(super) fn locate(&mut self, text: &str) {
-        let mut keys = Keys::new(text).enumerate();
+        let mut keys = KeyOffsets::new(text).enumerate();
         let mut at = None;
         for fault in self.findings.list_mut().iter_mut().skip(self.located) {
             let key = saturating_usize(fault.offset.unwrap_or_default());
@@ -239,7 +239,7 @@ impl<'o> Reader<'o> {
         if error.classify() == Category::Data {
             return Diagnostic::new(rule, format!("{message}; {rightly}"));
         }
-        let (rule, cause) = if self.expected == Expected::End {
+        let (rule, cause) = if self.expected == ExpectedToken::End {
             (rules::SAFETENSORS_AFTER_JSON, "the header has characters other than spaces after its JSON".to_owned())
         } else {
             (rules::SAFETENSORS_JSON, format!("the header is not valid JSON: {message}"))
@@ -254,7 +254,7 @@ fn note_unknown_dtype(unknown: &mut Vec<String>, most: usize, dtype: &str) -> Re
         return Ok(());
     }
     if unknown.len() >= most {
-        let cause = format!("the file names more than {most} unknown dtypes, here '{}'", shown(dtype));
+        let cause = format!("the file names more than {most} unknown dtypes, here '{}'", escape(dtype));
         return Err(Diagnostic::new(rules::SAFETENSORS_UNKNOWN_DTYPES, cause).into());
     }
     unknown.push(dtype.to_owned());
@@ -263,22 +263,22 @@ fn note_unknown_dtype(unknown: &mut Vec<String>, most: usize, dtype: &str) -> Re
 
 /// The offset in the file of the key of this number.
 fn key_offset(text: &str, key: usize) -> Option<u64> {
-    Keys::new(text).nth(key)
+    KeyOffsets::new(text).nth(key)
 }
 
 /// The offsets in the file of the keys of the header, in JSON that is valid up to there.
-struct Keys<'t> {
+struct KeyOffsets<'t> {
     rest: std::iter::Enumerate<std::str::Bytes<'t>>,
     depth: usize,
 }
 
-impl<'t> Keys<'t> {
+impl<'t> KeyOffsets<'t> {
     fn new(text: &'t str) -> Self {
         Self { rest: text.bytes().enumerate(), depth: 0 }
     }
 }
 
-impl Iterator for Keys<'_> {
+impl Iterator for KeyOffsets<'_> {
     type Item = u64;
 
     fn next(&mut self) -> Option<u64> {

@@ -4,22 +4,22 @@ use std::fmt;
 
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 
-use super::reader::{Expected, Reader, TensorEntry};
+use super::reader::{ExpectedToken, HeaderReader, TensorEntry};
 use crate::budget;
 use crate::error::Diagnostic;
+use crate::format::escape;
 use crate::format::json::{self, Skipped, Text};
-use crate::format::shown;
 use crate::rules;
 
 /// The key that is not a tensor.
 const METADATA: &str = "__metadata__";
-impl Reader<'_> {
+impl HeaderReader<'_> {
     /// Reads the whole header.
     pub(super) fn read(&mut self, text: &str) -> Result<(), Box<Diagnostic>> {
         json::probe(text)?;
         let mut deserializer = serde_json::Deserializer::from_str(text);
         let outcome = deserializer.deserialize_map(HeaderVisitor(self)).and_then(|()| {
-            self.expected = Expected::End;
+            self.expected = ExpectedToken::End;
             deserializer.end()
         });
         self.locate(text);
@@ -28,7 +28,7 @@ impl Reader<'_> {
 }
 
 /// The header: the tensors, and `__metadata__`.
-pub(super) struct HeaderVisitor<'r, 'o>(pub(super) &'r mut Reader<'o>);
+pub(super) struct HeaderVisitor<'r, 'o>(pub(super) &'r mut HeaderReader<'o>);
 
 impl<'de> Visitor<'de> for HeaderVisitor<'_, '_> {
     type Value = ();
@@ -45,16 +45,16 @@ impl<'de> Visitor<'de> for HeaderVisitor<'_, '_> {
             reader.key = number;
             number += 1;
             if name == METADATA {
-                reader.expected = Expected::Metadata;
+                reader.expected = ExpectedToken::Metadata;
                 if reader.metadata_key.replace(reader.key).is_some() {
                     let fault = Diagnostic::new(rules::SAFETENSORS_DUPLICATE_METADATA, "__metadata__ is given twice");
                     reader.report(fault)?;
                     map.next_value::<Skipped>()?;
                 } else {
-                    map.next_value_seed(MetadataVisitor(reader))?;
+                    map.next_value_seed(StringMapVisitor(reader))?;
                 }
             } else {
-                reader.expected = Expected::Entry;
+                reader.expected = ExpectedToken::Entry;
                 let read = map.next_value_seed(EntryVisitor(reader, &name));
                 let added = read.and_then(|record| reader.add(&name, &record));
                 if let Err(error) = added {
@@ -62,16 +62,16 @@ impl<'de> Visitor<'de> for HeaderVisitor<'_, '_> {
                     return Err(error);
                 }
             }
-            reader.expected = Expected::Header;
+            reader.expected = ExpectedToken::Header;
         }
         Ok(())
     }
 }
 
 /// `__metadata__`: strings by name, or null.
-struct MetadataVisitor<'r, 'o>(&'r mut Reader<'o>);
+struct StringMapVisitor<'r, 'o>(&'r mut HeaderReader<'o>);
 
-impl<'de> DeserializeSeed<'de> for MetadataVisitor<'_, '_> {
+impl<'de> DeserializeSeed<'de> for StringMapVisitor<'_, '_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
@@ -79,7 +79,7 @@ impl<'de> DeserializeSeed<'de> for MetadataVisitor<'_, '_> {
     }
 }
 
-impl<'de> Visitor<'de> for MetadataVisitor<'_, '_> {
+impl<'de> Visitor<'de> for StringMapVisitor<'_, '_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -109,7 +109,7 @@ impl<'de> Visitor<'de> for MetadataVisitor<'_, '_> {
 }
 
 /// The entry of the tensor of this name.
-struct EntryVisitor<'r, 'o, 'n>(&'r mut Reader<'o>, &'n str);
+struct EntryVisitor<'r, 'o, 'n>(&'r mut HeaderReader<'o>, &'n str);
 
 impl<'de> DeserializeSeed<'de> for EntryVisitor<'_, '_, '_> {
     type Value = TensorEntry<'de>;
@@ -132,24 +132,24 @@ impl<'de> Visitor<'de> for EntryVisitor<'_, '_, '_> {
         while let Some(Text(field)) = map.next_key()? {
             let repeated = match &*field {
                 "dtype" => {
-                    reader.expected = Expected::Dtype;
+                    reader.expected = ExpectedToken::Dtype;
                     let Text(dtype) = map.next_value()?;
                     record.dtype.replace(dtype).is_some()
                 }
                 "shape" => {
-                    reader.expected = Expected::Shape;
+                    reader.expected = ExpectedToken::Shape;
                     record.reported |= map.next_value_seed(ShapeVisitor(reader, name))?;
                     std::mem::replace(&mut record.has_shape, true)
                 }
                 "data_offsets" => {
-                    reader.expected = Expected::Offsets;
+                    reader.expected = ExpectedToken::Offsets;
                     let Offsets(begin, end) = map.next_value()?;
                     record.offsets.replace((begin, end)).is_some()
                 }
                 _ => {
                     map.next_value::<Skipped>()?;
                     reader.note(rules::SAFETENSORS_UNKNOWN_FIELD, |rule| {
-                        let cause = format!("the entry has an unknown field `{}`", shown(&field));
+                        let cause = format!("the entry has an unknown field `{}`", escape(&field));
                         Diagnostic::new(rule, cause).tensor(name)
                     });
                     false
@@ -160,14 +160,14 @@ impl<'de> Visitor<'de> for EntryVisitor<'_, '_, '_> {
                     Diagnostic::new(rules::SAFETENSORS_DUPLICATE_FIELD, format!("the entry has two fields `{field}`"));
                 reader.report(fault.tensor(name))?;
             }
-            reader.expected = Expected::Entry;
+            reader.expected = ExpectedToken::Entry;
         }
         Ok(record)
     }
 }
 
 /// A shape, into [`Reader::dims`]; true if something is wrong with it.
-struct ShapeVisitor<'r, 'o, 'n>(&'r mut Reader<'o>, &'n str);
+struct ShapeVisitor<'r, 'o, 'n>(&'r mut HeaderReader<'o>, &'n str);
 
 impl<'de> DeserializeSeed<'de> for ShapeVisitor<'_, '_, '_> {
     type Value = bool;

@@ -2,9 +2,9 @@
 
 use std::collections::HashSet;
 
-use super::parts::{Part, parts};
-use super::{File, Place, Torch};
-use crate::budget::{self, Pace, Short};
+use super::parts::{NamedPart, parts};
+use super::{StorageLocation, Torch, TorchFrame};
+use crate::budget::{self, MemoryPace, Short};
 use crate::dtype::DType;
 use crate::error::{Diagnostic, Error, Result};
 use crate::format::pickle::{self, Leaf, Pickled, Strided};
@@ -15,14 +15,14 @@ use crate::tensor::{Element, Span, TensorInfo, TensorTable, TorchDType, View, ex
 const PART_SHARE: usize = 4;
 
 /// Names the tensors and objects of a pickle, and finds their bytes: the tensors, in the order of the file, and all else.
-pub fn build(pickled: Pickled, file: File<'_>, limits: &pickle::Limits) -> Result<(TensorTable, Torch)> {
+pub fn build(pickled: Pickled, file: TorchFrame<'_>, limits: &pickle::PickleLimits) -> Result<(TensorTable, Torch)> {
     let mut torch = Torch::new(pickled, file)?;
     let leaves = pickle::leaves(&torch.pickled, limits)?;
     let name_bytes = leaves.iter().map(|leaf| leaf.name.len()).sum();
     let mut table = TensorTable::with_capacity(leaves.len(), name_bytes)?;
-    let mut pace = Pace::default();
+    let mut pace = MemoryPace::default();
     let mut found = Vec::new();
-    let mut room = pickle::name_limit(&torch.pickled, limits).min(torch.pickled.budget.left() / PART_SHARE);
+    let mut remaining = pickle::name_limit(&torch.pickled, limits).min(torch.pickled.budget.left() / PART_SHARE);
     let mut objects = budget::list(leaves.iter().filter(|leaf| leaf.tensor.is_none()).count())?;
     for leaf in leaves {
         pace.step()?;
@@ -32,7 +32,7 @@ pub fn build(pickled: Pickled, file: File<'_>, limits: &pickle::Limits) -> Resul
         };
         match torch.pickled.tensor(id).strided() {
             Some(strided) => push(&mut table, &torch, &leaf.name, strided)?,
-            None => parts(&torch.pickled, &leaf.name, id, &mut found, &mut room)
+            None => parts(&torch.pickled, &leaf.name, id, &mut found, &mut remaining)
                 .ok_or_else(|| pickle::too_many(&torch.pickled, limits).format())?,
         }
     }
@@ -56,20 +56,20 @@ pub fn build(pickled: Pickled, file: File<'_>, limits: &pickle::Limits) -> Resul
 
 /// A part's name may be that of a tensor that the file has under its own name; then that one keeps it.
 fn add_part(
-    part: Part,
+    part: NamedPart,
     taken: &HashSet<String>,
     table: &mut TensorTable,
     torch: &Torch,
     objects: &mut Vec<Leaf>,
 ) -> Result<()> {
     match part {
-        Part::Array { name, strided } if !taken.contains(&name) => push(table, torch, &name, &strided),
-        Part::Object { name, object } if !taken.contains(&name) => {
+        NamedPart::Array { name, strided } if !taken.contains(&name) => push(table, torch, &name, &strided),
+        NamedPart::Object { name, object } if !taken.contains(&name) => {
             budget::reserve(objects, 1)?;
             objects.push(Leaf { name, object, tensor: None });
             Ok(())
         }
-        Part::Refused { name, dtype, shape, kind } if !taken.contains(&name) => {
+        NamedPart::Refused { name, dtype, shape, kind } if !taken.contains(&name) => {
             let (element, span) = (Element::NoArray(kind, dtype), Span::within(0, 0, 0)?);
             table.push(&TensorInfo { name: &name, element, shape: &shape, file: 0, span, view: None })
         }
@@ -84,7 +84,7 @@ fn push(table: &mut TensorTable, torch: &Torch, name: &str, strided: &Strided) -
     let storage = torch.pickled.storage(strided.storage);
     let place = match torch.place(strided.storage.index()) {
         Ok(place) => place,
-        Err(_) if empty => Place::stored(Span::within(0, 0, 0)?),
+        Err(_) if empty => StorageLocation::stored(Span::within(0, 0, 0)?),
         Err(Error::Format(fault)) => return Err(fault.tensor(name).format()),
         Err(error) => return Err(error),
     };
@@ -131,7 +131,7 @@ fn is_contiguous(strided: &Strided) -> bool {
     })
 }
 
-fn outside(name: &str, place: Place) -> Error {
+fn outside(name: &str, place: StorageLocation) -> Error {
     let cause = format!("the tensor reaches beyond its storage of {} bytes", place.bytes());
     Diagnostic::new(rules::TORCH_OUTSIDE_STORAGE, cause).tensor(name).offset(place.span.start()).format()
 }

@@ -20,7 +20,7 @@ pub use build::build;
 
 /// The location of the bytes of a storage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
+pub struct StorageLocation {
     /// The bytes in the file, compressed if `inflated` is set. For a part of a storage, those of the whole.
     pub span: Span,
     /// The number of bytes once they are inflated; `None` if they are not compressed.
@@ -29,7 +29,7 @@ pub struct Place {
     pub crc32: u32,
 }
 
-impl Place {
+impl StorageLocation {
     /// Bytes that are not compressed, without a checksum.
     pub fn stored(span: Span) -> Self {
         Self { span, inflated: None, crc32: 0 }
@@ -51,16 +51,16 @@ pub struct Torch {
     /// True if the elements have their most significant byte first.
     pub big_endian: bool,
     /// The locations of storages, by their number; `None` for one that the file does not have.
-    places: Vec<Option<Place>>,
+    places: Vec<Option<StorageLocation>>,
     /// The compressed storages.
-    deflated: Deflated,
+    deflated: DeflatedStorages,
     /// Globals of data after the pickle in its entry, which `torch.load` does not read.
     pub stray_globals: Vec<GlobalUse>,
 }
 
 /// The compressed storages of a file.
 #[derive(Debug, Default)]
-struct Deflated {
+struct DeflatedStorages {
     /// Their checksums, by their first bytes in the file.
     checksums: HashMap<u64, u32>,
     /// The bytes of all of them in the file…
@@ -69,8 +69,8 @@ struct Deflated {
     inflated: u64,
 }
 
-impl Deflated {
-    fn new(places: &[Option<Place>]) -> Result<Self> {
+impl DeflatedStorages {
+    fn new(places: &[Option<StorageLocation>]) -> Result<Self> {
         let mut found = Self::default();
         for place in places.iter().flatten() {
             let Some(size) = place.inflated else { continue };
@@ -86,7 +86,7 @@ impl Deflated {
 
 impl Torch {
     /// The location of a storage, by its position in [`Pickled::storages`], or an error that names it.
-    pub fn place(&self, number: usize) -> Result<Place> {
+    pub fn place(&self, number: usize) -> Result<StorageLocation> {
         let place = self.places.get(number).copied().flatten();
         place.ok_or_else(|| match self.pickled.storages.get(number) {
             Some(storage) => missing(storage).format(),
@@ -95,8 +95,12 @@ impl Torch {
     }
 
     /// The storage at this location, if the file has one.
-    pub fn place_at(&self, span: Span, inflated: Option<u64>) -> Place {
-        Place { span, inflated, crc32: self.deflated.checksums.get(&span.start()).copied().unwrap_or_default() }
+    pub fn place_at(&self, span: Span, inflated: Option<u64>) -> StorageLocation {
+        StorageLocation {
+            span,
+            inflated,
+            crc32: self.deflated.checksums.get(&span.start()).copied().unwrap_or_default(),
+        }
     }
 
     /// Refuses to inflate any storage where all of them together would be an attack on memory.
@@ -111,51 +115,54 @@ impl Torch {
     }
 
     /// Refuses the bytes of the storage of this span if their checksum differs from the file's.
-    pub fn check_crc32(&self, span: Span, said: u32, actual: u32) -> Result<()> {
-        if said == 0 || said == actual {
+    pub fn check_crc32(&self, span: Span, declared: u32, actual: u32) -> Result<()> {
+        if declared == 0 || declared == actual {
             return Ok(());
         }
-        let here = |(_, have): &(&StorageRef, &Option<Place>)| have.is_some_and(|have| have.span == span);
+        let here = |(_, have): &(&StorageRef, &Option<StorageLocation>)| have.is_some_and(|have| have.span == span);
         let key = self.pickled.storages.iter().zip(&self.places).find(here).map(|(storage, _)| &*storage.key);
         let name = format!("data/{}", key.unwrap_or_default());
-        Err(torch_zip::wrong_crc32(&name, actual, said, span.start()).format())
+        Err(torch_zip::wrong_crc32(&name, actual, declared, span.start()).format())
     }
 
     /// The storages of the file that have a checksum, each once.
-    pub fn checksums(&self) -> impl Iterator<Item = Place> {
+    pub fn checksums(&self) -> impl Iterator<Item = StorageLocation> {
         let mut seen = HashSet::new();
         let known = self.places.iter().copied().flatten();
         known.filter(move |place| place.crc32 != 0 && seen.insert(place.span.start()))
     }
 
     /// A file without names for its tensors, for a loader that builds the nested values.
-    pub fn new(mut pickled: Pickled, file: File<'_>) -> Result<Self> {
+    pub fn new(mut pickled: Pickled, file: TorchFrame<'_>) -> Result<Self> {
         let places = places(&pickled, file.places)?;
         pickled.budget.take(budget::vec_bytes(&places))?;
-        let (deflated, objects, stray_globals) = (Deflated::new(&places)?, Vec::new(), Vec::new());
+        let (deflated, objects, stray_globals) = (DeflatedStorages::new(&places)?, Vec::new(), Vec::new());
         Ok(Self { pickled, objects, big_endian: file.big_endian, places, deflated, stray_globals })
     }
 }
 
 /// The properties of a file around its pickle.
 #[derive(Clone, Copy)]
-pub struct File<'a> {
+pub struct TorchFrame<'a> {
     /// True if the elements have their most significant byte first.
     pub big_endian: bool,
     /// The location of a whole storage, by its position in [`Pickled::storages`].
-    pub places: &'a dyn Fn(usize, &StorageRef) -> Option<Place>,
+    pub places: &'a dyn Fn(usize, &StorageRef) -> Option<StorageLocation>,
 }
 
 /// The places of all storages. A storage shorter than the pickle says is an error; a missing one is an error when it is needed.
-fn places(pickled: &Pickled, find: &dyn Fn(usize, &StorageRef) -> Option<Place>) -> Result<Vec<Option<Place>>> {
+fn places(
+    pickled: &Pickled,
+    find: &dyn Fn(usize, &StorageRef) -> Option<StorageLocation>,
+) -> Result<Vec<Option<StorageLocation>>> {
     let place = |(number, storage): (usize, &StorageRef)| {
         // A storage of no elements may have no entry, and needs none.
         let Some(place) = find(number, storage) else { return Ok(None) };
         if place.bytes() < storage.bytes() {
-            let (have, wanted) = (place.bytes(), storage.bytes());
+            let (have, requested) = (place.bytes(), storage.bytes());
             let cause = format!(
-                "storage '{}' has {have} bytes, but its {} elements of {} take {wanted}",
-                crate::format::shown(&storage.key),
+                "storage '{}' has {have} bytes, but its {} elements of {} take {requested}",
+                crate::format::escape(&storage.key),
                 storage.elements,
                 storage.dtype.torch_dtype().name()
             );
@@ -172,13 +179,13 @@ fn places(pickled: &Pickled, find: &dyn Fn(usize, &StorageRef) -> Option<Place>)
 
 fn missing(storage: &StorageRef) -> Diagnostic {
     let cause =
-        format!("the pickle names storage '{}', which the file does not have", crate::format::shown(&storage.key));
+        format!("the pickle names storage '{}', which the file does not have", crate::format::escape(&storage.key));
     Diagnostic::new(rules::TORCH_MISSING_STORAGE, cause).offset(storage.position)
 }
 
 /// The limits of a pickle in a file whose headers may have `header_bytes`.
-pub fn pickle_limits(limits: &crate::format::Limits) -> pickle::Limits {
+pub fn pickle_limits(limits: &crate::format::HeaderLimits) -> pickle::PickleLimits {
     let most = usize::try_from(limits.header_bytes).unwrap_or(usize::MAX);
     let bytes = if limits.header_bytes == crate::format::MAX_HEADER_BYTES { pickle::MAX_PICKLE_BYTES } else { most };
-    pickle::Limits { pickle_bytes: bytes, rank: limits.rank, ..pickle::Limits::default() }
+    pickle::PickleLimits { pickle_bytes: bytes, rank: limits.rank, ..pickle::PickleLimits::default() }
 }

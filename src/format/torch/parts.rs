@@ -5,7 +5,7 @@ use crate::format::pickle::{ObjectId, Pickled, Strided, TensorId, TensorKind};
 use crate::tensor::{NoArray, TorchDType};
 
 /// A named array, or a tensor without an array.
-pub(super) enum Part {
+pub(super) enum NamedPart {
     /// A part of a storage, read as `dtype`.
     Array { name: String, strided: Strided },
     /// Listed, and refused on load.
@@ -21,40 +21,43 @@ const PART_BYTES: usize = 128;
 /// … and what a dimension of it takes.
 const DIM_BYTES: usize = 16;
 
-/// The parts of a tensor, itself first. `room` is the budget of bytes for names and shapes; endlessly nested parts exhaust it.
+/// The parts of a tensor, itself first. `remaining` is the budget of bytes for names and shapes; endlessly nested parts exhaust it.
 pub(super) fn parts(
     pickled: &Pickled,
     name: &str,
     id: TensorId,
-    found: &mut Vec<Part>,
-    room: &mut usize,
+    found: &mut Vec<NamedPart>,
+    remaining: &mut usize,
 ) -> Option<()> {
-    collect(pickled, name.to_owned(), id, found, DEPTH, room)
+    collect(pickled, name.to_owned(), id, found, DEPTH, remaining)
 }
 
 fn collect(
     pickled: &Pickled,
     name: String,
     id: TensorId,
-    found: &mut Vec<Part>,
+    found: &mut Vec<NamedPart>,
     depth: usize,
-    room: &mut usize,
+    remaining: &mut usize,
 ) -> Option<()> {
     let tensor = pickled.tensor(id);
     let rank = tensor.shape().map_or(0, <[u64]>::len);
-    *room = room.checked_sub(name.len().checked_add(PART_BYTES)?.checked_add(rank.checked_mul(DIM_BYTES)?)?)?;
+    *remaining =
+        remaining.checked_sub(name.len().checked_add(PART_BYTES)?.checked_add(rank.checked_mul(DIM_BYTES)?)?)?;
     let below = |part: &str| format!("{name}.{part}");
     let Some(kind) = tensor.not_mappable() else {
-        found.extend(tensor.strided().map(|strided| Part::Array { name, strided: strided.clone() }));
+        found.extend(tensor.strided().map(|strided| NamedPart::Array { name, strided: strided.clone() }));
         return Some(());
     };
     let array = match &tensor.kind {
         // The raw integers, without their scale.
         TensorKind::Quantized { integers, .. } => {
             let dtype = plain_integers(integers.dtype);
-            Some(Part::Array { name: below("int_repr"), strided: Strided { dtype, ..integers.clone() } })
+            Some(NamedPart::Array { name: below("int_repr"), strided: Strided { dtype, ..integers.clone() } })
         }
-        TensorKind::Flipped { strided, .. } => Some(Part::Array { name: below("stored"), strided: strided.clone() }),
+        TensorKind::Flipped { strided, .. } => {
+            Some(NamedPart::Array { name: below("stored"), strided: strided.clone() })
+        }
         _ => None,
     };
     let dtype = match &tensor.kind {
@@ -68,12 +71,12 @@ fn collect(
     let dtype = dtype.unwrap_or(TorchDType::Plain(DType::UInt8));
     let inner: Vec<(String, ObjectId)> =
         tensor.parts().into_iter().map(|(part, object)| (below(part), object)).collect();
-    found.push(Part::Refused { name, dtype, shape, kind });
+    found.push(NamedPart::Refused { name, dtype, shape, kind });
     found.extend(array);
     for (name, object) in inner {
         match pickled.objects.tensor(object) {
-            Some(id) if depth > 0 => collect(pickled, name, id, found, depth - 1, room)?,
-            _ => found.push(Part::Object { name, object }),
+            Some(id) if depth > 0 => collect(pickled, name, id, found, depth - 1, remaining)?,
+            _ => found.push(NamedPart::Object { name, object }),
         }
     }
     Some(())

@@ -10,10 +10,10 @@ use storages::Storages;
 
 use crate::budget::{Budget, Short, saturating_usize};
 use crate::error::{Diagnostic, Diagnostics, Error, Result};
-use crate::format::pickle::{self, Object, PersistentIds, Pickled};
-use crate::format::{Options, Parse, Progress};
+use crate::format::pickle::{self, PersistentIds, PickleObject, Pickled};
+use crate::format::{HeaderOptions, Parse, ParseProgress};
 use crate::rules;
-use crate::source::Part;
+use crate::source::ReadRange;
 use crate::tensor::Span;
 
 /// The first pickle, 0x1950a86a20f9469cfc6c, its least significant byte first.
@@ -43,8 +43,8 @@ const OBJECT: usize = 3;
 
 /// Reads the pickles of a file, and the count of each storage. The pickles together are limited to the bytes of a header.
 #[derive(Debug)]
-pub struct Parser {
-    stream: Stream,
+pub struct TorchLegacyParser {
+    stream: LegacyStream,
     /// The number of pickles that were read.
     read: usize,
     /// The object, and the location of its pickle.
@@ -53,24 +53,24 @@ pub struct Parser {
     findings: Diagnostics,
 }
 
-impl Parser {
+impl TorchLegacyParser {
     /// Of a file of `file_len` bytes.
-    pub fn new(file_len: u64, options: &Options) -> Self {
+    pub fn new(file_len: u64, options: &HeaderOptions) -> Self {
         let limits = &options.limits;
         let most = limits.header_bytes.min(file_len);
-        let pickle_limits = pickle::Limits {
+        let pickle_limits = pickle::PickleLimits {
             pickle_bytes: saturating_usize(limits.header_bytes).min(pickle::MAX_PICKLE_BYTES),
             rank: limits.rank,
-            ..pickle::Limits::default()
+            ..pickle::PickleLimits::default()
         };
         let budget = Budget::of_file(file_len);
-        let stream = Stream { file_len, most, budget, limits: pickle_limits, bytes: Vec::new(), had: 0, at: 0 };
+        let stream = LegacyStream { file_len, most, budget, limits: pickle_limits, bytes: Vec::new(), had: 0, at: 0 };
         let findings = options.findings();
         Self { stream, read: 0, object: None, storages: None, findings }
     }
 
     /// Continues as far as the available bytes allow.
-    fn go_on(&mut self) -> Result<Option<Legacy>> {
+    fn advance(&mut self) -> Result<Option<Legacy>> {
         while self.storages.is_none() {
             let at = self.stream.at;
             let persistent = if self.read == OBJECT { PersistentIds::Legacy } else { PersistentIds::Refused };
@@ -119,17 +119,17 @@ impl Parser {
     }
 }
 
-impl Parse for Parser {
+impl Parse for TorchLegacyParser {
     type Output = Legacy;
 
-    fn advance(&mut self) -> Result<Progress<'_, Legacy>> {
-        Ok(match self.go_on() {
-            Err(error) => self.findings.finish(Err(error)).map(|(legacy, _)| Progress::Done(legacy))?,
+    fn advance(&mut self) -> Result<ParseProgress<'_, Legacy>> {
+        Ok(match self.advance() {
+            Err(error) => self.findings.finish(Err(error)).map(|(legacy, _)| ParseProgress::Done(legacy))?,
             Ok(Some(legacy)) => {
                 let (legacy, findings) = self.findings.finish(Ok(legacy))?;
-                Progress::Done(Legacy { findings, ..legacy })
+                ParseProgress::Done(Legacy { findings, ..legacy })
             }
-            Ok(None) => Progress::Need(match &mut self.storages {
+            Ok(None) => ParseProgress::Need(match &mut self.storages {
                 Some(storages) => storages.parts(&self.stream).collect(),
                 None => vec![self.stream.part()],
             }),
@@ -139,13 +139,13 @@ impl Parse for Parser {
 
 /// The file, as far as it was requested.
 #[derive(Debug)]
-struct Stream {
+struct LegacyStream {
     file_len: u64,
     /// The most bytes that the pickles may have together.
     most: u64,
     /// The memory budget of all of it.
     budget: Budget,
-    limits: pickle::Limits,
+    limits: pickle::PickleLimits,
     /// The first bytes of the file.
     bytes: Vec<u8>,
     /// How many of them existed before more were requested.
@@ -154,7 +154,7 @@ struct Stream {
     at: usize,
 }
 
-impl Stream {
+impl LegacyStream {
     /// The next pickle; `None` if more of the file is needed.
     fn next(&mut self, persistent: PersistentIds) -> Result<Option<Pickled>> {
         let rest = self.bytes.get(self.at..).unwrap_or_default();
@@ -162,7 +162,7 @@ impl Stream {
         // An empty rest needs no try.
         if !rest.is_empty() || have == self.most {
             let memory = Some(self.budget.left().saturating_sub(self.bytes.capacity()));
-            let limits = pickle::Limits { memory, ..self.limits.clone() };
+            let limits = pickle::PickleLimits { memory, ..self.limits.clone() };
             match pickle::read(rest, self.at as u64, &limits, persistent) {
                 Ok(pickled) => {
                     self.at += pickled.consumed;
@@ -185,8 +185,8 @@ impl Stream {
     }
 
     /// The bytes that were added.
-    fn part(&mut self) -> Part<'_> {
-        Part { offset: self.had as u64, bytes: self.bytes.get_mut(self.had..).unwrap_or_default() }
+    fn part(&mut self) -> ReadRange<'_> {
+        ReadRange { offset: self.had as u64, bytes: self.bytes.get_mut(self.had..).unwrap_or_default() }
     }
 
     fn truncated(&self) -> Error {
@@ -202,7 +202,7 @@ impl Stream {
 
 fn check_magic(pickled: &Pickled) -> Result<()> {
     let magic = match pickled.objects.get(pickled.root) {
-        Object::BigInt(slice) => pickled.objects.bytes_of(*slice),
+        PickleObject::BigInt(slice) => pickled.objects.bytes_of(*slice),
         _ => &[],
     };
     // A zero may follow, for the sign.
@@ -215,8 +215,8 @@ fn check_magic(pickled: &Pickled) -> Result<()> {
 
 fn check_protocol(pickled: &Pickled, at: usize) -> Result<()> {
     let protocol = match pickled.objects.get(pickled.root) {
-        Object::Int(PROTOCOL) => return Ok(()),
-        Object::Int(protocol) => protocol.to_string(),
+        PickleObject::Int(PROTOCOL) => return Ok(()),
+        PickleObject::Int(protocol) => protocol.to_string(),
         _ => "no number".to_owned(),
     };
     let cause = format!("the protocol is {protocol}; PyTorch has only ever written {PROTOCOL}");
@@ -231,5 +231,5 @@ fn is_big_endian(pickled: &Pickled, at: usize) -> Result<bool> {
         return Err(Diagnostic::new(rules::TORCH_LEGACY_MACHINE, cause).offset(at as u64).format());
     }
     let little = objects.entry(pickled.root, "little_endian").map(|id| objects.get(id));
-    Ok(matches!(little, Some(Object::Bool(false) | Object::Int(0))))
+    Ok(matches!(little, Some(PickleObject::Bool(false) | PickleObject::Int(0))))
 }

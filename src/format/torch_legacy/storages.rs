@@ -2,15 +2,15 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::Stream;
+use super::LegacyStream;
 use crate::budget::{saturating_u32, saturating_usize};
 
 use crate::budget;
 use crate::error::{Diagnostic, Diagnostics, Error, Result};
+use crate::format::escape;
 use crate::format::pickle::{Pickled, StorageRef};
-use crate::format::shown;
 use crate::rules::{self, Rule};
-use crate::source::Part;
+use crate::source::ReadRange;
 use crate::tensor::Span;
 
 /// The memory of a storage in the map of the keys, in that of the views, and in the lists.
@@ -41,7 +41,7 @@ impl Storages {
     /// The storages of `pickled`; the pickle at `keys_at` has their keys. With `collects`, keys after a broken one are located, too, where that is
     /// safe.
     pub(super) fn new(
-        stream: &Stream,
+        stream: &LegacyStream,
         pickled: &Pickled,
         keys: &Pickled,
         keys_at: usize,
@@ -84,57 +84,69 @@ impl Storages {
         for ((_, span), count) in
             storages.listed.iter().zip(storages.counts.chunks_exact_mut(saturating_usize(COUNT_BYTES)))
         {
-            if let Some(there) =
+            if let Some(present) =
                 stream.bytes.get(saturating_usize(span.start() - COUNT_BYTES)..saturating_usize(span.start()))
             {
-                count.copy_from_slice(there);
+                count.copy_from_slice(present);
             }
         }
         Ok(storages)
     }
 
     /// Locates the storage of `key` after the count at `at`, and returns its end.
-    fn place(&mut self, key: &str, number: Option<u32>, at: u64, stream: &Stream, pickled: &Pickled) -> Result<u64> {
+    fn place(
+        &mut self,
+        key: &str,
+        number: Option<u32>,
+        at: u64,
+        stream: &LegacyStream,
+        pickled: &Pickled,
+    ) -> Result<u64> {
         let Some((number, storage)) = number.and_then(|i| Some((i, pickled.storages.get(i as usize)?))) else {
-            let cause = format!("the list of keys has storage '{}', which nothing uses", shown(key));
+            let cause = format!("the list of keys has storage '{}', which nothing uses", escape(key));
             return Err(refuse(rules::TORCH_LEGACY_UNKNOWN_STORAGE, cause, self.keys_at));
         };
         let span = span(storage, at, stream.file_len)?;
         self.listed.push((number, span));
         let before = self.places.get_mut(number as usize).and_then(|place| place.replace(span));
         if before.is_some() {
-            let cause = format!("the list of keys has storage '{}' twice", shown(key));
+            let cause = format!("the list of keys has storage '{}' twice", escape(key));
             return Err(refuse(rules::TORCH_LEGACY_DUPLICATE_KEY, cause, self.keys_at));
         }
         Ok(span.end())
     }
 
     /// The counts that are not in memory.
-    pub(super) fn parts(&mut self, stream: &Stream) -> impl Iterator<Item = Part<'_>> {
+    pub(super) fn parts(&mut self, stream: &LegacyStream) -> impl Iterator<Item = ReadRange<'_>> {
         let have = stream.bytes.len() as u64;
         let counts = self.listed.iter().zip(self.counts.chunks_exact_mut(saturating_usize(COUNT_BYTES)));
         counts.filter(move |((_, span), _)| span.start() > have).map(|((_, span), bytes)| {
             let offset = span.start() - COUNT_BYTES;
-            Part { offset, bytes }
+            ReadRange { offset, bytes }
         })
     }
 
     /// The bytes of each storage of `pickled`, once the counts are read.
-    pub(super) fn finish(self, stream: &Stream, pickled: &Pickled, findings: &mut Diagnostics) -> Result<Vec<Span>> {
+    pub(super) fn finish(
+        self,
+        stream: &LegacyStream,
+        pickled: &Pickled,
+        findings: &mut Diagnostics,
+    ) -> Result<Vec<Span>> {
         for ((number, span), count) in self.listed.iter().zip(self.counts.as_chunks().0) {
             let Some(storage) = pickled.storages.get(*number as usize) else { continue };
             let (elements, count) = (storage.elements, i64::from_le_bytes(*count));
             if u64::try_from(count) != Ok(elements) {
-                let key = shown(&storage.key);
+                let key = escape(&storage.key);
                 let cause = format!(
                     "storage '{key}' has {elements} elements according to the pickle, but {count} according to the number before its bytes"
                 );
                 let fault = Diagnostic::new(rules::TORCH_LEGACY_COUNT, cause);
-                findings.go_on(fault.offset(span.start() - COUNT_BYTES).format())?;
+                findings.record(fault.offset(span.start() - COUNT_BYTES).format())?;
             }
         }
         for error in self.broken {
-            findings.go_on(error)?;
+            findings.record(error)?;
         }
         let end = self.listed.last().map_or(stream.at as u64, |(_, span)| span.end());
         if self.complete && end < stream.file_len {
@@ -152,7 +164,7 @@ impl Storages {
             let whole = whole.ok_or_else(|| missing(storage, self.keys_at));
             spans.push(match whole.and_then(|whole| part(storage, whole, &keys, &mut views)) {
                 Ok(span) => span,
-                Err(error) => findings.go_on(error).map(|()| Span::EMPTY)?,
+                Err(error) => findings.record(error).map(|()| Span::EMPTY)?,
             });
         }
         Ok(spans)
@@ -165,7 +177,7 @@ fn refuse(rule: &'static Rule, cause: String, keys_at: usize) -> Error {
 
 /// The bytes of the storage whose count is at `at`.
 fn span(storage: &StorageRef, at: u64, file_len: u64) -> Result<Span> {
-    let key = shown(&storage.key);
+    let key = escape(&storage.key);
     let (elements, width) = (storage.elements, storage.dtype.bytes());
     let start = at.saturating_add(COUNT_BYTES);
     let end = elements.checked_mul(width).and_then(|bytes| start.checked_add(bytes));
@@ -185,7 +197,7 @@ fn span(storage: &StorageRef, at: u64, file_len: u64) -> Result<Span> {
 fn missing(storage: &StorageRef, keys_at: usize) -> Error {
     let cause = format!(
         "storage '{}' is used at byte {}, but is not in the list of keys",
-        shown(&storage.key),
+        escape(&storage.key),
         storage.position
     );
     Diagnostic::new(rules::TORCH_LEGACY_MISSING_STORAGE, cause).offset(keys_at as u64).format()
@@ -200,7 +212,7 @@ fn part<'a>(
 ) -> Result<Span> {
     let Some(view) = &storage.view else { return Ok(whole) };
     let refuse = |cause: String| {
-        let cause = format!("view '{}' of storage '{}' {cause}", shown(&view.key), shown(&storage.key));
+        let cause = format!("view '{}' of storage '{}' {cause}", escape(&view.key), escape(&storage.key));
         Diagnostic::new(rules::TORCH_LEGACY_VIEW, cause).offset(storage.position).format()
     };
     let width = storage.dtype.bytes();

@@ -3,12 +3,12 @@
 use miniz_oxide::inflate::TINFLStatus;
 use miniz_oxide::inflate::core::{DecompressorOxide, decompress, inflate_flags};
 
-use super::{Entry, Method};
+use super::{ZipEntry, ZipMethod};
 use crate::budget::saturating_usize;
 
 use crate::budget;
 use crate::error::{Diagnostic, Error, Result};
-use crate::format::shown;
+use crate::format::escape;
 use crate::rules;
 use crate::workers::Interrupt;
 
@@ -26,7 +26,7 @@ pub fn crc32(bytes: &[u8]) -> u32 {
     crc32fast::hash(bytes)
 }
 
-impl Entry<'_> {
+impl ZipEntry<'_> {
     /// The fault if the inflated bytes have this checksum; none if PyTorch was told not to compute it.
     pub fn check_crc32(&self, actual: u32) -> Option<Diagnostic> {
         if self.crc32 == actual || self.crc32 == 0 {
@@ -36,7 +36,7 @@ impl Entry<'_> {
     }
 
     /// Memory for the bytes in the file, unless there are more than `most` of them, compressed or inflated.
-    pub fn room(&self, most: u64) -> Result<Vec<u8>> {
+    pub fn reserve(&self, most: u64) -> Result<Vec<u8>> {
         if self.size > most || self.data.len() > most {
             let cause =
                 format!("it has {} bytes ({} in the file); at most {most} are read", self.size, self.data.len());
@@ -47,7 +47,7 @@ impl Entry<'_> {
 
     /// The entry's bytes from those in the file, inflated if need be.
     pub fn contents(&self, stored: Vec<u8>, interrupt: Interrupt<'_>) -> Result<Vec<u8>> {
-        if self.method == Method::Stored {
+        if self.method == ZipMethod::Stored {
             return Ok(stored);
         }
         inflate(&stored, self.size, interrupt).map_err(|error| match error {
@@ -58,7 +58,7 @@ impl Entry<'_> {
 
     /// The memory that [`Entry::contents`] needs.
     pub fn contents_bytes(&self) -> usize {
-        let compressed = if self.method == Method::Stored { 0 } else { self.data.len() };
+        let compressed = if self.method == ZipMethod::Stored { 0 } else { self.data.len() };
         usize::try_from(self.size.saturating_add(compressed)).unwrap_or(usize::MAX)
     }
 
@@ -68,17 +68,17 @@ impl Entry<'_> {
 }
 
 /// The fault of an entry at `offset` with a wrong checksum.
-pub fn wrong_crc32(name: &str, actual: u32, said: u32, offset: u64) -> Diagnostic {
+pub fn wrong_crc32(name: &str, actual: u32, declared: u32, offset: u64) -> Diagnostic {
     let cause = format!(
-        "entry '{}': its bytes have the checksum {actual:08x}, but the archive states {said:08x}: they were changed or damaged",
-        shown(name)
+        "entry '{}': its bytes have the checksum {actual:08x}, but the archive states {declared:08x}: they were changed or damaged",
+        escape(name)
     );
     Diagnostic::new(rules::TORCH_ZIP_CRC, cause).offset(offset)
 }
 
 /// Adds which entry it is about, where it was noticed.
 pub(super) fn about(mut fault: Diagnostic, name: &str, offset: u64) -> Diagnostic {
-    fault.message = format!("entry '{}': {}", shown(name), fault.message);
+    fault.message = format!("entry '{}': {}", escape(name), fault.message);
     fault.offset(offset)
 }
 

@@ -1,17 +1,17 @@
 //! The directory at the end of a zip file: one record for each entry.
 
 use super::contents::about;
-use super::records::{self, Extra, IN_ZIP64_16, SIZES_FOLLOW};
-use super::{DEFLATE_RATIO, MAX_ZIP_NAME_BYTES, Method, NameSpan};
+use super::records::{self, ExtraFields, IN_ZIP64_16, SIZES_FOLLOW};
+use super::{DEFLATE_RATIO, MAX_ZIP_NAME_BYTES, NameSpan, ZipMethod};
 use crate::budget::saturating_u32;
 
 use crate::budget;
 use crate::error::{Diagnostic, Diagnostics, Error, Result};
-use crate::format::shown;
+use crate::format::escape;
 use crate::rules::{self, Rule};
 use crate::tensor::Span;
 
-const BYTES: usize = records::Central::BYTES;
+const BYTES: usize = records::CentralRecord::BYTES;
 
 /// The entry is encrypted.
 const ENCRYPTED: u16 = 1 << 0 | 1 << 6 | 1 << 13;
@@ -20,11 +20,11 @@ const KNOWN_FLAGS: u16 = SIZES_FOLLOW | 1 << 1 | 1 << 2 | 1 << 11;
 
 /// An entry of the directory.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Central {
+pub(super) struct CentralEntry {
     pub(super) name: NameSpan,
     pub(super) flags: u16,
     pub(super) method_id: u16,
-    pub(super) method: Method,
+    pub(super) method: ZipMethod,
     pub(super) crc32: u32,
     pub(super) compressed: u64,
     pub(super) size: u64,
@@ -37,7 +37,7 @@ pub(super) fn read(
     place: Span,
     entries: usize,
     findings: &mut Diagnostics,
-) -> Result<(Vec<Central>, String)> {
+) -> Result<(Vec<CentralEntry>, String)> {
     let mut records = budget::list(entries)?;
     let name_bytes = bytes.len().saturating_sub(entries * BYTES);
     let mut names = String::new();
@@ -54,7 +54,7 @@ pub(super) fn read(
         match record {
             Ok(record) => records.push(record),
             Err(error) => {
-                findings.go_on(error)?;
+                findings.record(error)?;
                 broken += 1;
             }
         }
@@ -69,11 +69,11 @@ pub(super) fn read(
 }
 
 /// The record at the start of `bytes`, if it is valid, and the rest. Its name is added to `names`.
-fn one<'a>(bytes: &'a [u8], place: Span, offset: u64, names: &mut String) -> Result<(Result<Central>, &'a [u8])> {
+fn one<'a>(bytes: &'a [u8], place: Span, offset: u64, names: &mut String) -> Result<(Result<CentralEntry>, &'a [u8])> {
     let broken = |cause: &str| {
         Diagnostic::new(rules::TORCH_ZIP_DIRECTORY, format!("{cause} in the directory")).offset(offset).format()
     };
-    let (record, rest) = (records::Central::parse(bytes), bytes.get(BYTES..).unwrap_or_default());
+    let (record, rest) = (records::CentralRecord::parse(bytes), bytes.get(BYTES..).unwrap_or_default());
     let Some(record) = record else { return Err(broken("something is not the record of an entry")) };
     let [name_len, extra_len, comment_len] =
         [record.header.name_len, record.header.extra_len, record.comment_len].map(usize::from);
@@ -87,13 +87,13 @@ fn one<'a>(bytes: &'a [u8], place: Span, offset: u64, names: &mut String) -> Res
 }
 
 fn central(
-    record: &records::Central,
+    record: &records::CentralRecord,
     name: &[u8],
     extra: &[u8],
     place: Span,
     offset: u64,
     names: &mut String,
-) -> Result<Central> {
+) -> Result<CentralEntry> {
     let name = check_name(name)
         .map_err(|cause| Diagnostic::new(rules::TORCH_ZIP_NAME, cause).offset(offset + BYTES as u64).format())?;
     let refuse = |fault: Diagnostic| about(fault, name, offset);
@@ -101,7 +101,7 @@ fn central(
     if extra.unicode_path.is_some_and(|path| path != name.as_bytes()) {
         return Err(refuse(Diagnostic::new(rules::TORCH_ZIP_NAME, "an extra field gives it another name")).format());
     }
-    let records::Header { flags, method: method_id, crc32, compressed, size, .. } = record.header;
+    let records::LocalHeader { flags, method: method_id, crc32, compressed, size, .. } = record.header;
     let method = check_kind(flags, method_id).map_err(|fault| refuse(fault).unsupported())?;
     let mut number = |field| value(&mut extra, field).map_err(|fault| refuse(fault).format());
     let (size, compressed, header_offset) = (number(size)?, number(compressed)?, number(record.header_offset)?);
@@ -126,17 +126,17 @@ fn central(
     }
     let in_names = NameSpan { start: saturating_u32(names.len()), len: saturating_u32(name.len()) };
     names.push_str(name);
-    Ok(Central { name: in_names, flags, method_id, method, crc32, compressed, size, header_offset })
+    Ok(CentralEntry { name: in_names, flags, method_id, method, crc32, compressed, size, header_offset })
 }
 
 /// Extra fields, each of which must be unique and complete.
-pub(super) fn check_extra(bytes: &[u8]) -> Result<Extra<'_>, Diagnostic> {
-    let extra = Extra::parse(bytes);
+pub(super) fn check_extra(bytes: &[u8]) -> Result<ExtraFields<'_>, Diagnostic> {
+    let extra = ExtraFields::parse(bytes);
     extra.defect.map_or(Ok(extra), |defect| Err(Diagnostic::new(rules::TORCH_ZIP_EXTRA, defect)))
 }
 
 /// The value of a field, which may be in the zip64 field.
-pub(super) fn value(extra: &mut Extra<'_>, field: u32) -> Result<u64, Diagnostic> {
+pub(super) fn value(extra: &mut ExtraFields<'_>, field: u32) -> Result<u64, Diagnostic> {
     let missing = "one of its numbers should be in its zip64 field, but is not";
     extra.value(field).ok_or_else(|| Diagnostic::new(rules::TORCH_ZIP_EXTRA, missing))
 }
@@ -146,7 +146,7 @@ fn check_name(name: &[u8]) -> Result<&str, String> {
         return Err(format!("the name of an entry has {} bytes; at most {MAX_ZIP_NAME_BYTES} are read", name.len()));
     }
     let Ok(text) = std::str::from_utf8(name) else {
-        return Err(format!("the name '{}' of an entry is not UTF-8", shown(&String::from_utf8_lossy(name))));
+        return Err(format!("the name '{}' of an entry is not UTF-8", escape(&String::from_utf8_lossy(name))));
     };
     let odd = if text.is_empty() {
         Some("is empty")
@@ -159,10 +159,10 @@ fn check_name(name: &[u8]) -> Result<&str, String> {
     } else {
         None
     };
-    odd.map_or(Ok(text), |odd| Err(format!("the name '{}' of an entry {odd}", shown(text))))
+    odd.map_or(Ok(text), |odd| Err(format!("the name '{}' of an entry {odd}", escape(text))))
 }
 
-fn check_kind(flags: u16, method_id: u16) -> Result<Method, Diagnostic> {
+fn check_kind(flags: u16, method_id: u16) -> Result<ZipMethod, Diagnostic> {
     const AES: u16 = 99;
     if flags & ENCRYPTED != 0 || method_id == AES {
         return Err(Diagnostic::new(rules::TORCH_ZIP_ENCRYPTED, "this is an encrypted zip archive"));
@@ -172,8 +172,8 @@ fn check_kind(flags: u16, method_id: u16) -> Result<Method, Diagnostic> {
         return Err(Diagnostic::new(rules::TORCH_ZIP_FLAGS, cause));
     }
     let name = match method_id {
-        0 => return Ok(Method::Stored),
-        8 => return Ok(Method::Deflated),
+        0 => return Ok(ZipMethod::Stored),
+        8 => return Ok(ZipMethod::Deflated),
         1 => "shrink",
         6 => "implode",
         9 => "Deflate64",
@@ -188,13 +188,13 @@ fn check_kind(flags: u16, method_id: u16) -> Result<Method, Diagnostic> {
     Err(Diagnostic::new(rules::TORCH_ZIP_METHOD, cause))
 }
 
-fn check_sizes(method: Method, compressed: u64, size: u64) -> Result<(), Diagnostic> {
+fn check_sizes(method: ZipMethod, compressed: u64, size: u64) -> Result<(), Diagnostic> {
     match method {
-        Method::Stored if compressed != size => Err(Diagnostic::new(
+        ZipMethod::Stored if compressed != size => Err(Diagnostic::new(
             rules::TORCH_ZIP_SIZE,
             format!("it is stored without compression, but {size} bytes take {compressed}"),
         )),
-        Method::Deflated if size > compressed.saturating_mul(DEFLATE_RATIO) => {
+        ZipMethod::Deflated if size > compressed.saturating_mul(DEFLATE_RATIO) => {
             let cause =
                 format!("{compressed} bytes cannot be inflated to {size}: the format's limit is {DEFLATE_RATIO} times");
             Err(Diagnostic::new(rules::TORCH_ZIP_RATIO, cause))

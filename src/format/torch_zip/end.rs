@@ -2,20 +2,20 @@
 //! itself look like the end of a zip file. This is where readers begin to differ.
 
 use super::MAX_ZIP_ENTRIES;
-use super::records::{self, Central, IN_ZIP64_16, IN_ZIP64_32, Locator, MAX_COMMENT};
+use super::records::{self, CentralRecord, IN_ZIP64_16, IN_ZIP64_32, Locator, MAX_COMMENT};
 use crate::budget::saturating_usize;
 
 use crate::error::{Diagnostic, Result};
-use crate::format::Limits;
+use crate::format::HeaderLimits;
 use crate::rules;
 use crate::tensor::Span;
 
 /// The length that the zip64 record states for itself: the bytes that follow its signature and this number.
-const ZIP64_LENGTH: u64 = records::End::BYTES64 as u64 - 12;
+const ZIP64_LENGTH: u64 = records::EndRecord::BYTES64 as u64 - 12;
 
 /// The directory according to the end record, checked against the file.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct End {
+pub(super) struct DirectoryEnd {
     pub(super) directory: Span,
     pub(super) entries: usize,
     pub(super) comment: usize,
@@ -23,12 +23,12 @@ pub(super) struct End {
 
 /// How many of the last bytes of a file are searched.
 pub(super) fn tail_bytes(file_len: u64) -> u64 {
-    file_len.min((records::End::BYTES64 + Locator::BYTES + records::End::BYTES + MAX_COMMENT) as u64)
+    file_len.min((records::EndRecord::BYTES64 + Locator::BYTES + records::EndRecord::BYTES + MAX_COMMENT) as u64)
 }
 
-impl End {
+impl DirectoryEnd {
     /// Reads the last bytes of a file, which begin at `tail_start`.
-    pub(super) fn read(tail: &[u8], tail_start: u64, limits: &Limits) -> Result<Self> {
+    pub(super) fn read(tail: &[u8], tail_start: u64, limits: &HeaderLimits) -> Result<Self> {
         let (at, plain, comment) = find(tail, tail_start)?;
         let offset = tail_start + at as u64;
         let (numbers, directory_end) = numbers(tail.get(..at).unwrap_or_default(), plain, offset)?;
@@ -38,9 +38,9 @@ impl End {
 }
 
 /// The position of the end record in the last bytes of the file, its content, and the length of the comment after it.
-fn find(tail: &[u8], tail_start: u64) -> Result<(usize, records::End, usize)> {
-    const SIGNATURE: &[u8] = records::End::SIGNATURE;
-    const BYTES: usize = records::End::BYTES;
+fn find(tail: &[u8], tail_start: u64) -> Result<(usize, records::EndRecord, usize)> {
+    const SIGNATURE: &[u8] = records::EndRecord::SIGNATURE;
+    const BYTES: usize = records::EndRecord::BYTES;
     let Some(at) = tail.windows(SIGNATURE.len()).rposition(|window| window == SIGNATURE) else {
         let cause = "the file ends early: a zip archive ends with a record of its directory, which is missing";
         let offset = tail_start + tail.len() as u64;
@@ -48,7 +48,7 @@ fn find(tail: &[u8], tail_start: u64) -> Result<(usize, records::End, usize)> {
     };
     let bytes = tail.get(at..).unwrap_or_default();
     let offset = tail_start + at as u64;
-    let record = records::End::parse(bytes);
+    let record = records::EndRecord::parse(bytes);
     let comment = record.map_or(0, |(_, comment)| comment);
     let missing = (BYTES + comment).saturating_sub(bytes.len());
     let Some((end, _)) = record.filter(|_| missing == 0) else {
@@ -61,7 +61,7 @@ fn find(tail: &[u8], tail_start: u64) -> Result<(usize, records::End, usize)> {
     }
     let ends_the_file = |earlier: usize| {
         let candidate = tail.get(earlier..).unwrap_or_default();
-        records::End::parse(candidate).is_some_and(|(_, comment)| candidate.len() == BYTES + comment)
+        records::EndRecord::parse(candidate).is_some_and(|(_, comment)| candidate.len() == BYTES + comment)
     };
     let mut earlier = memchr::memchr_iter(SIGNATURE[0], tail.get(..at).unwrap_or_default());
     if let Some(earlier) = earlier.find(|earlier| ends_the_file(*earlier)) {
@@ -73,16 +73,17 @@ fn find(tail: &[u8], tail_start: u64) -> Result<(usize, records::End, usize)> {
 }
 
 /// The numbers of the end, and where the directory has to end. `before` are the bytes before the plain end record, which begins at `offset`.
-fn numbers(before: &[u8], plain: records::End, offset: u64) -> Result<(records::End, u64)> {
+fn numbers(before: &[u8], plain: records::EndRecord, offset: u64) -> Result<(records::EndRecord, u64)> {
     let (rest, locator) = before.split_at(before.len().saturating_sub(Locator::BYTES));
     let Some(locator) = Locator::parse(locator) else { return Ok((plain, offset)) };
     let lie = |cause: String, offset| Diagnostic::new(rules::TORCH_ZIP_ZIP64, cause).offset(offset).format();
     let locator_offset = offset - Locator::BYTES as u64;
-    let record = rest.len().checked_sub(records::End::BYTES64).and_then(|at| records::End::parse64(rest.get(at..)?));
+    let record =
+        rest.len().checked_sub(records::EndRecord::BYTES64).and_then(|at| records::EndRecord::parse64(rest.get(at..)?));
     let Some((large, length)) = record else {
         return Err(lie("there is no zip64 end record before its locator".into(), locator_offset));
     };
-    let offset64 = locator_offset - records::End::BYTES64 as u64;
+    let offset64 = locator_offset - records::EndRecord::BYTES64 as u64;
     if locator.offset != offset64 {
         let cause = format!("the locator places the zip64 end record at {}, but it is at {offset64}", locator.offset);
         return Err(lie(cause, locator_offset));
@@ -112,8 +113,13 @@ fn split(offset: u64) -> crate::error::Error {
     Diagnostic::new(rules::TORCH_ZIP_SPLIT, "this is one part of a multi-part zip archive").offset(offset).unsupported()
 }
 
-fn check(numbers: &records::End, directory_end: u64, offset: u64, limits: &Limits) -> Result<(Span, usize)> {
-    let &records::End { disks, entries: [here, entries], size, offset: start } = numbers;
+fn check(
+    numbers: &records::EndRecord,
+    directory_end: u64,
+    offset: u64,
+    limits: &HeaderLimits,
+) -> Result<(Span, usize)> {
+    let &records::EndRecord { disks, entries: [here, entries], size, offset: start } = numbers;
     if disks != [0, 0] || here != entries {
         return Err(split(offset));
     }
@@ -131,7 +137,7 @@ fn check(numbers: &records::End, directory_end: u64, offset: u64, limits: &Limit
         );
         return Err(Diagnostic::new(rules::TORCH_ZIP_DIRECTORY_TOO_LONG, cause).offset(start).format());
     }
-    if entries > size / Central::BYTES as u64 {
+    if entries > size / CentralRecord::BYTES as u64 {
         let cause = format!(
             "the directory of {size} bytes cannot have the stated {entries} entries, of at least 46 bytes each"
         );

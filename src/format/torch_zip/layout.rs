@@ -1,20 +1,20 @@
 //! The meaning of the entries of an archive for PyTorch.
 
 use super::stranger::stranger;
-use super::{Archive, Entry};
+use super::{CheckedArchive, ZipEntry};
 
 use crate::budget::{self, Budget, Short};
 use crate::error::{Diagnostic, Result};
-use crate::format::{Options, Parse, Progress, shown};
+use crate::format::{HeaderOptions, Parse, ParseProgress, escape};
 use crate::rules;
-use crate::source::Part;
+use crate::source::ReadRange;
 
 /// The most bytes of an entry that has one word about the others.
 const MAX_WORD_BYTES: u64 = 64;
 
 /// What PyTorch wrote in addition to the tensors.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Layout {
+pub struct TorchLayout {
     /// The number of the entry `data.pkl`.
     pub pickle: usize,
     /// True if the elements are big-endian. Files from before 2.1 have no flag, and are little-endian.
@@ -30,26 +30,26 @@ const WORDS: [&str; 2] = ["byteorder", "version"];
 /// (TorchScript, a document, a `.npz`) is refused with a message that names the kind.
 #[derive(Debug)]
 pub struct LayoutParser<'a> {
-    archive: &'a Archive,
-    options: &'a Options,
+    archive: &'a CheckedArchive,
+    options: &'a HeaderOptions,
     /// The most bytes of the pickle.
     most: usize,
     budget: Budget,
     /// The entry of the pickle and those of [`WORDS`], with the memory for their bytes; or why they are not read.
-    entries: Option<[Option<Result<Wanted<'a>>>; 3]>,
+    entries: Option<[Option<Result<EntryRead<'a>>>; 3]>,
 }
 
 /// An entry, and the memory for its bytes in the file.
-type Wanted<'a> = (Entry<'a>, Vec<u8>);
+type EntryRead<'a> = (ZipEntry<'a>, Vec<u8>);
 
 impl<'a> LayoutParser<'a> {
     /// For this archive, with a pickle of at most `most` bytes; `budget` is the rest for the file.
-    pub fn new(archive: &'a Archive, options: &'a Options, most: usize, budget: Budget) -> Self {
+    pub fn new(archive: &'a CheckedArchive, options: &'a HeaderOptions, most: usize, budget: Budget) -> Self {
         Self { archive, options, most, budget, entries: None }
     }
 
     /// The entries to read.
-    fn find(&self) -> Result<[Option<Result<Wanted<'a>>>; 3]> {
+    fn find(&self) -> Result<[Option<Result<EntryRead<'a>>>; 3]> {
         let archive = self.archive;
         if let Some(fault) = stranger(archive) {
             return Err(fault.unsupported());
@@ -61,70 +61,71 @@ impl<'a> LayoutParser<'a> {
         if let Some(&(first, second)) = pairs.first() {
             // PyTorch looks entries up case-insensitively, and takes one of the two.
             let at = archive.entry(second).map_or(0, |entry| entry.header_offset);
-            let cause = format!("the name differs from '{}' only in letter case", shown(archive.name(first)));
+            let cause = format!("the name differs from '{}' only in letter case", escape(archive.name(first)));
             return Err(super::directory::refuse(rules::TORCH_ZIP_CASE, cause, archive.name(second), at));
         }
         let short =
             |short: Short| budget::error_of(short.into_fault(rules::PICKLE_MEMORY).offset(pickle.data.start()).into());
-        let room = |entry: Entry<'a>, most| entry.room(most).map(|room| (entry, room));
+        let reserve = |entry: ZipEntry<'a>, most| entry.reserve(most).map(|buffer| (entry, buffer));
         let of_pickle = self.budget.scratch(pickle.contents_bytes()).map_err(short);
-        let of_pickle = of_pickle.and_then(|()| room(pickle, self.most as u64));
-        let [byteorder, version] = WORDS.map(|name| archive.member(name).map(|entry| room(entry, MAX_WORD_BYTES)));
+        let of_pickle = of_pickle.and_then(|()| reserve(pickle, self.most as u64));
+        let [byteorder, version] = WORDS.map(|name| archive.member(name).map(|entry| reserve(entry, MAX_WORD_BYTES)));
         Ok([Some(of_pickle), byteorder, version])
     }
 
     /// The layout from the bytes that were read.
-    fn finish(&self, entries: [Option<Result<Wanted<'a>>>; 3]) -> Result<(Layout, Vec<u8>)> {
-        let read = |wanted: Option<Result<Wanted<'a>>>| -> Result<Option<Wanted<'a>>> {
-            let Some((entry, stored)) = wanted.transpose()? else { return Ok(None) };
+    fn finish(&self, entries: [Option<Result<EntryRead<'a>>>; 3]) -> Result<(TorchLayout, Vec<u8>)> {
+        let read = |requested: Option<Result<EntryRead<'a>>>| -> Result<Option<EntryRead<'a>>> {
+            let Some((entry, stored)) = requested.transpose()? else { return Ok(None) };
             Ok(Some((entry, entry.contents(stored, &self.options.interrupt)?)))
         };
-        let word = |wanted| -> Result<Option<(u64, String)>> {
+        let word = |requested| -> Result<Option<(u64, String)>> {
             let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
-            Ok(read(wanted)?.map(|(entry, bytes)| (entry.data.start(), text(&bytes))))
+            Ok(read(requested)?.map(|(entry, bytes)| (entry.data.start(), text(&bytes))))
         };
         let [of_pickle, byteorder, version] = entries;
         let big_endian = match word(byteorder)?.as_ref().map(|(at, text)| (*at, text.as_str())) {
             None | Some((_, "little")) => false,
             Some((_, "big")) => true,
             Some((at, other)) => {
-                let cause = format!("the entry byteorder is '{}', not little or big", shown(other));
+                let cause = format!("the entry byteorder is '{}', not little or big", escape(other));
                 return Err(Diagnostic::new(rules::TORCH_ZIP_BYTEORDER, cause).offset(at).format());
             }
         };
         let version = word(version)?.and_then(|(_, text)| text.parse().ok());
         let (entry, bytes) = read(of_pickle)?.ok_or_else(|| no_pickle(self.archive).format())?;
-        Ok((Layout { pickle: entry.number, big_endian, version }, bytes))
+        Ok((TorchLayout { pickle: entry.number, big_endian, version }, bytes))
     }
 }
 
 impl Parse for LayoutParser<'_> {
     /// The layout, and the bytes of the pickle.
-    type Output = (Layout, Vec<u8>);
+    type Output = (TorchLayout, Vec<u8>);
 
-    fn advance(&mut self) -> Result<Progress<'_, Self::Output>> {
+    fn advance(&mut self) -> Result<ParseProgress<'_, Self::Output>> {
         if let Some(entries) = self.entries.take() {
-            return self.finish(entries).map(Progress::Done);
+            return self.finish(entries).map(ParseProgress::Done);
         }
         let entries = self.entries.insert(self.find()?);
         let found = entries.iter_mut().flatten().flatten();
-        let mut parts: Vec<Part<'_>> = found.map(|(entry, bytes)| Part { offset: entry.data.start(), bytes }).collect();
+        let mut parts: Vec<ReadRange<'_>> =
+            found.map(|(entry, bytes)| ReadRange { offset: entry.data.start(), bytes }).collect();
         parts.sort_unstable_by_key(|part| part.offset);
-        Ok(Progress::Need(parts))
+        Ok(ParseProgress::Need(parts))
     }
 }
 
-fn no_pickle(archive: &Archive) -> Diagnostic {
+fn no_pickle(archive: &CheckedArchive) -> Diagnostic {
     if let Some(entry) = archive.iter().find(|entry| entry.name == "data.pkl" || entry.name.ends_with("/data.pkl")) {
-        let first = archive.names.get(..archive.first_name_len).map(shown).unwrap_or_default();
+        let first = archive.names.get(..archive.first_name_len).map(escape).unwrap_or_default();
         let cause = format!(
             "its data.pkl is '{}', which is not in the folder of the first entry, '{first}', where PyTorch looks for it",
-            shown(entry.name)
+            escape(entry.name)
         );
         let help = "the archive was packed again: pack the folder itself, data.pkl first, or save the file again";
         return Diagnostic::new(rules::TORCH_ZIP_NO_PICKLE, cause).help(help).offset(entry.header_offset);
     }
-    let names: Vec<String> = archive.iter().take(3).map(|entry| format!("'{}'", shown(entry.name))).collect();
+    let names: Vec<String> = archive.iter().take(3).map(|entry| format!("'{}'", escape(entry.name))).collect();
     let cause = if names.is_empty() {
         "this is an empty zip archive".to_owned()
     } else {

@@ -17,18 +17,18 @@ pub use contents::{
     ALWAYS_INFLATED_BYTES, DEFLATE_RATIO, MAX_INFLATED_RATIO, check_ratio, crc32, inflate, inflate_in_pieces,
     wrong_crc32,
 };
-pub use layout::{Layout, LayoutParser};
+pub use layout::{LayoutParser, TorchLayout};
 
-use end::{End, tail_bytes};
+use end::{DirectoryEnd, tail_bytes};
 use local::Headers;
 
 use crate::budget;
 use crate::budget::saturating_usize;
 use crate::error::{Diagnostic, Diagnostics, Error, Result};
 use crate::format::name_table::NameTable;
-use crate::format::{Options, Parse, Progress, shown};
+use crate::format::{HeaderOptions, Parse, ParseProgress, escape};
 use crate::rules;
-use crate::source::Part;
+use crate::source::ReadRange;
 use crate::tensor::Span;
 
 /// The most entries of an archive. A quarter of a million tensors are a benchmarked case.
@@ -41,7 +41,7 @@ const SMALL_TAIL_BYTES: u64 = 2 << 10;
 
 /// How the bytes of an entry are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Method {
+pub enum ZipMethod {
     /// Not compressed: they can be mapped.
     Stored,
     /// Compressed: they are inflated when they are read.
@@ -50,13 +50,13 @@ pub enum Method {
 
 /// One entry of an archive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Entry<'a> {
+pub struct ZipEntry<'a> {
     /// The number of the entry, in the order of the file.
     pub number: usize,
     /// The whole name, with the prefix.
     pub name: &'a str,
     /// How the bytes are stored.
-    pub method: Method,
+    pub method: ZipMethod,
     /// Where the stored bytes are in the file.
     pub data: Span,
     /// The number of bytes when they are inflated; of an uncompressed entry, that of `data`.
@@ -84,7 +84,7 @@ impl NameSpan {
 #[derive(Debug, Clone, Copy)]
 struct EntryRecord {
     name: NameSpan,
-    method: Method,
+    method: ZipMethod,
     crc32: u32,
     data: Span,
     size: u64,
@@ -93,7 +93,7 @@ struct EntryRecord {
 
 /// The entries of a zip file, every one checked.
 #[derive(Debug, Clone)]
-pub struct Archive {
+pub struct CheckedArchive {
     names: String,
     prefix_len: usize,
     /// The bytes of the name that the directory has first.
@@ -104,7 +104,7 @@ pub struct Archive {
     pub findings: Vec<Diagnostic>,
 }
 
-impl Archive {
+impl CheckedArchive {
     /// The folder of the checkpoint, without the slash: that of the first entry, as in PyTorch.
     pub fn prefix(&self) -> &str {
         self.names.get(..self.prefix_len).unwrap_or_default()
@@ -126,29 +126,29 @@ impl Archive {
     }
 
     /// The entry of this number.
-    pub fn entry(&self, number: usize) -> Option<Entry<'_>> {
+    pub fn entry(&self, number: usize) -> Option<ZipEntry<'_>> {
         let record = self.records.get(number)?;
         let EntryRecord { method, data, size, crc32, header_offset, .. } = *record;
-        Some(Entry { number, name: record.name.of(&self.names), method, data, size, crc32, header_offset })
+        Some(ZipEntry { number, name: record.name.of(&self.names), method, data, size, crc32, header_offset })
     }
 
     /// All entries, in the order of the file.
-    pub fn iter(&self) -> impl Iterator<Item = Entry<'_>> {
+    pub fn iter(&self) -> impl Iterator<Item = ZipEntry<'_>> {
         (0..self.records.len()).filter_map(|number| self.entry(number))
     }
 
     /// The entry of this whole name.
-    pub fn find(&self, name: &str) -> Option<Entry<'_>> {
+    pub fn find(&self, name: &str) -> Option<ZipEntry<'_>> {
         self.entry(self.index.find(name, |number| self.name(number))?)
     }
 
     /// The entry of this name below the prefix, such as `data.pkl`.
-    pub fn member(&self, name: &str) -> Option<Entry<'_>> {
+    pub fn member(&self, name: &str) -> Option<ZipEntry<'_>> {
         self.find(&[self.prefix(), "/", name].concat())
     }
 
     /// The entry with the bytes of the storage of this key, `data/KEY` below the prefix.
-    pub fn storage(&self, key: &str) -> Option<Entry<'_>> {
+    pub fn storage(&self, key: &str) -> Option<ZipEntry<'_>> {
         self.find(&[self.prefix(), "/data/", key].concat())
     }
 
@@ -160,10 +160,10 @@ impl Archive {
 /// Reads the directory of a zip file, and the header of every entry. It requests the end of the file, and the directory if that lies before it. All
 /// headers follow together, and last the extra fields of some of them.
 #[derive(Debug)]
-pub struct Parser<'o> {
+pub struct TorchZipParser<'o> {
     file_len: u64,
-    options: &'o Options,
-    state: State,
+    options: &'o HeaderOptions,
+    state: ZipParserState,
     findings: Diagnostics,
     prefix_len: usize,
     first_name_len: usize,
@@ -173,20 +173,20 @@ pub struct Parser<'o> {
 
 /// The requested bytes.
 #[derive(Debug)]
-enum State {
+enum ZipParserState {
     Start,
     /// The last bytes of the file.
     Tail(Vec<u8>),
-    Directory(End, Vec<u8>),
+    Directory(DirectoryEnd, Vec<u8>),
     Headers(Headers),
 }
 
-impl<'o> Parser<'o> {
+impl<'o> TorchZipParser<'o> {
     /// Of a file of `file_len` bytes.
-    pub fn new(file_len: u64, options: &'o Options) -> Self {
+    pub fn new(file_len: u64, options: &'o HeaderOptions) -> Self {
         let findings = options.findings();
         let tail = tail_bytes(file_len);
-        Self { file_len, options, state: State::Start, findings, prefix_len: 0, first_name_len: 0, tail }
+        Self { file_len, options, state: ZipParserState::Start, findings, prefix_len: 0, first_name_len: 0, tail }
     }
 
     /// For an archive without a comment at its end: then a few bytes suffice to find the directory, and contain that of one tensor.
@@ -200,28 +200,28 @@ impl<'o> Parser<'o> {
     }
 
     /// Continues with the requested bytes.
-    fn go_on(&mut self) -> Result<Option<Archive>> {
-        match std::mem::replace(&mut self.state, State::Start) {
-            State::Start => {
-                self.state = State::Tail(budget::zeroed(saturating_usize(self.tail))?);
+    fn advance(&mut self) -> Result<Option<CheckedArchive>> {
+        match std::mem::replace(&mut self.state, ZipParserState::Start) {
+            ZipParserState::Start => {
+                self.state = ZipParserState::Tail(budget::zeroed(saturating_usize(self.tail))?);
                 Ok(None)
             }
-            State::Tail(tail) => {
-                let end = End::read(&tail, self.tail_start(), &self.options.limits)?;
+            ZipParserState::Tail(tail) => {
+                let end = DirectoryEnd::read(&tail, self.tail_start(), &self.options.limits)?;
                 if let Some(start) = end.directory.start().checked_sub(self.tail_start()) {
                     let bytes = tail.get(saturating_usize(start)..saturating_usize(start + end.directory.len()));
                     return self.entries(end, bytes.unwrap_or_default());
                 }
-                self.state = State::Directory(end, budget::zeroed(saturating_usize(end.directory.len()))?);
+                self.state = ZipParserState::Directory(end, budget::zeroed(saturating_usize(end.directory.len()))?);
                 Ok(None)
             }
-            State::Directory(end, bytes) => self.entries(end, &bytes),
-            State::Headers(headers) => self.headers(headers),
+            ZipParserState::Directory(end, bytes) => self.entries(end, &bytes),
+            ZipParserState::Headers(headers) => self.headers(headers),
         }
     }
 
     /// Continues with the directory.
-    fn entries(&mut self, end: End, bytes: &[u8]) -> Result<Option<Archive>> {
+    fn entries(&mut self, end: DirectoryEnd, bytes: &[u8]) -> Result<Option<CheckedArchive>> {
         let place = end.directory;
         let (mut centrals, names) = directory::read(bytes, place, end.entries, &mut self.findings)?;
         if end.comment > 0 {
@@ -250,57 +250,58 @@ impl<'o> Parser<'o> {
         if headers.is_empty() {
             return self.headers(headers);
         }
-        self.state = State::Headers(headers);
+        self.state = ZipParserState::Headers(headers);
         Ok(None)
     }
 
     /// Continues with the headers of the entries.
-    fn headers(&mut self, mut headers: Headers) -> Result<Option<Archive>> {
+    fn headers(&mut self, mut headers: Headers) -> Result<Option<CheckedArchive>> {
         if headers.need_extras(&self.options.limits)? {
-            self.state = State::Headers(headers);
+            self.state = ZipParserState::Headers(headers);
             return Ok(None);
         }
         let (records, names) = headers.finish(&mut self.findings)?;
         let findings = Vec::new();
         let (prefix_len, first_name_len) = (self.prefix_len, self.first_name_len);
-        let mut archive = Archive { names, prefix_len, first_name_len, records, index: NameTable::default(), findings };
+        let mut archive =
+            CheckedArchive { names, prefix_len, first_name_len, records, index: NameTable::default(), findings };
         archive.index = NameTable::new(archive.len(), |number| archive.name(number))?;
         for (first, second) in archive.index.pairs(|number| archive.name(number), |a, b| a == b)? {
             let offset = |number: usize| archive.records.get(number).map_or(0, |record| record.header_offset);
             let cause = format!("it appears twice, first at byte {}", offset(first));
             let (name, at) = (archive.name(second), offset(second));
-            self.findings.go_on(directory::refuse(rules::TORCH_ZIP_DUPLICATE_NAME, cause, name, at))?;
+            self.findings.record(directory::refuse(rules::TORCH_ZIP_DUPLICATE_NAME, cause, name, at))?;
         }
         archive.note_strangers(&mut self.findings);
         Ok(Some(archive))
     }
 
-    fn parts(&mut self) -> Result<Vec<Part<'_>>> {
+    fn parts(&mut self) -> Result<Vec<ReadRange<'_>>> {
         let tail_start = self.tail_start();
         Ok(match &mut self.state {
-            State::Start => Vec::new(),
-            State::Tail(bytes) => vec![Part { offset: tail_start, bytes }],
-            State::Directory(end, bytes) => vec![Part { offset: end.directory.start(), bytes }],
-            State::Headers(headers) => headers.parts()?,
+            ZipParserState::Start => Vec::new(),
+            ZipParserState::Tail(bytes) => vec![ReadRange { offset: tail_start, bytes }],
+            ZipParserState::Directory(end, bytes) => vec![ReadRange { offset: end.directory.start(), bytes }],
+            ZipParserState::Headers(headers) => headers.parts()?,
         })
     }
 }
 
-impl Parse for Parser<'_> {
-    type Output = Archive;
+impl Parse for TorchZipParser<'_> {
+    type Output = CheckedArchive;
 
-    fn advance(&mut self) -> Result<Progress<'_, Archive>> {
-        Ok(match self.go_on() {
-            Ok(None) => Progress::Need(self.parts()?),
+    fn advance(&mut self) -> Result<ParseProgress<'_, CheckedArchive>> {
+        Ok(match self.advance() {
+            Ok(None) => ParseProgress::Need(self.parts()?),
             read => match self.findings.finish(read)? {
-                (Some(archive), findings) => Progress::Done(Archive { findings, ..archive }),
-                (None, _) => Progress::Need(Vec::new()),
+                (Some(archive), findings) => ParseProgress::Done(CheckedArchive { findings, ..archive }),
+                (None, _) => ParseProgress::Need(Vec::new()),
             },
         })
     }
 }
 
-impl Archive {
+impl CheckedArchive {
     /// Entries outside the prefix, which PyTorch does not see, and other readers do.
     fn note_strangers(&self, findings: &mut Diagnostics) {
         let prefix = self.prefix();
@@ -310,8 +311,8 @@ impl Archive {
         let count = 1 + outside.count();
         let cause = format!(
             "{count} of the entries, the first named '{}', are outside the folder '{}' of the checkpoint",
-            shown(first.name),
-            shown(prefix)
+            escape(first.name),
+            escape(prefix)
         );
         findings.note(rules::TORCH_ZIP_OUTSIDE_PREFIX, |rule| Diagnostic::new(rule, cause).offset(first.header_offset));
     }

@@ -36,14 +36,14 @@ fn signed<'b>(bytes: &'b [u8], signature: &[u8], len: usize) -> Option<&'b [u8]>
 
 /// An end record, the plain one or that of zip64.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct End {
+pub struct EndRecord {
     pub disks: [u32; 2],
     pub entries: [u64; 2],
     pub size: u64,
     pub offset: u64,
 }
 
-impl End {
+impl EndRecord {
     pub const SIGNATURE: &[u8] = b"PK\x05\x06";
     pub const BYTES: usize = 22;
     pub const BYTES64: usize = 56;
@@ -93,7 +93,7 @@ impl Locator {
 
 /// The fields that the directory and the header before an entry share.
 #[derive(Debug, Clone, Copy)]
-pub struct Header {
+pub struct LocalHeader {
     pub flags: u16,
     pub method: u16,
     pub crc32: u32,
@@ -103,7 +103,7 @@ pub struct Header {
     pub extra_len: u16,
 }
 
-impl Header {
+impl LocalHeader {
     pub const SIGNATURE: &[u8] = b"PK\x03\x04";
     pub const BYTES: usize = 30;
 
@@ -128,8 +128,8 @@ impl Header {
 
 /// An entry of the directory.
 #[derive(Debug, Clone, Copy)]
-pub struct Central {
-    pub header: Header,
+pub struct CentralRecord {
+    pub header: LocalHeader,
     pub system: u8,
     pub comment_len: u16,
     pub disk: u16,
@@ -137,7 +137,7 @@ pub struct Central {
     pub header_offset: u32,
 }
 
-impl Central {
+impl CentralRecord {
     pub const BYTES: usize = 46;
     pub const SIGNATURE: &[u8] = b"PK\x01\x02";
 
@@ -145,7 +145,7 @@ impl Central {
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let record = signed(bytes, Self::SIGNATURE, Self::BYTES)?;
         Some(Self {
-            header: Header::at(record, 8),
+            header: LocalHeader::at(record, 8),
             system: record.get(5).copied().unwrap_or_default(),
             comment_len: u16_at(record, 32),
             disk: u16_at(record, 34),
@@ -157,7 +157,7 @@ impl Central {
 
 /// The relevant extra fields of an entry.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Extra<'a> {
+pub struct ExtraFields<'a> {
     /// The values of the zip64 field that were not used yet.
     zip64: &'a [u8],
     /// A second name of the entry, which some readers prefer.
@@ -166,7 +166,7 @@ pub struct Extra<'a> {
     pub defect: Option<&'static str>,
 }
 
-impl<'a> Extra<'a> {
+impl<'a> ExtraFields<'a> {
     /// Walks over the fields: an id, a length, and the bytes.
     pub fn parse(mut bytes: &'a [u8]) -> Self {
         /// Version and checksum before the name.

@@ -1,12 +1,12 @@
 //! Zip archives that are not checkpoints, recognized by the names of their entries.
 
-use super::Archive;
+use super::CheckedArchive;
 
 use crate::error::Diagnostic;
 use crate::rules;
 
 /// An archive without tensors that PyTorch wrote, or that was given by mistake. TorchScript has a data.pkl too.
-pub(super) fn stranger(archive: &Archive) -> Option<Diagnostic> {
+pub(super) fn stranger(archive: &CheckedArchive) -> Option<Diagnostic> {
     let is_member = |name: &str| archive.member(name).is_some();
     let below = |folder: &str| archive.iter().any(|entry| below_prefix(archive, entry.name).starts_with(folder));
     if is_member("constants.pkl") || (is_member("data.pkl") && below("code/")) {
@@ -28,7 +28,7 @@ pub(super) fn stranger(archive: &Archive) -> Option<Diagnostic> {
 }
 
 /// The name without the prefix, or all of it if it lacks the prefix.
-fn below_prefix<'a>(archive: &Archive, name: &'a str) -> &'a str {
+fn below_prefix<'a>(archive: &CheckedArchive, name: &'a str) -> &'a str {
     name.strip_prefix(archive.prefix()).and_then(|rest| rest.strip_prefix('/')).unwrap_or(name)
 }
 
@@ -43,7 +43,7 @@ const KNOWN: [(&str, &str, &str); 6] = [
 ];
 const OTHER: &str = "give the checkpoint itself";
 
-fn known(archive: &Archive) -> Option<(&'static str, &'static str)> {
+fn known(archive: &CheckedArchive) -> Option<(&'static str, &'static str)> {
     let ends_in = |name: &str, ends: &[&str]| ends.iter().any(|end| name.ends_with(end));
     let any = |ends: &[&str]| archive.iter().any(|entry| ends_in(entry.name, ends));
     if let Some((_, what, help)) = KNOWN.iter().find(|(name, ..)| archive.find(name).is_some()) {

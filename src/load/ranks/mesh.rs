@@ -8,7 +8,7 @@ use crate::text;
 
 /// How one dimension of a mesh splits a tensor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Split {
+pub enum MeshSplit {
     /// Every coordinate has the whole tensor.
     Replicate,
     /// Each coordinate has a chunk of an axis. All chunks have one size, except for the last; coordinates beyond it have none.
@@ -25,7 +25,7 @@ pub enum Split {
     },
 }
 
-impl Split {
+impl MeshSplit {
     fn axis(self) -> Option<usize> {
         match self {
             Self::Replicate => None,
@@ -43,7 +43,7 @@ pub struct Mesh {
     /// The ranks, in C order.
     ranks: Vec<u32>,
     dims: Vec<u32>,
-    splits: Vec<Split>,
+    splits: Vec<MeshSplit>,
     /// The index of each rank in `ranks`.
     places: Vec<Option<u32>>,
 }
@@ -53,7 +53,7 @@ impl Mesh {
     ///
     /// # Errors
     /// Ranks out of range or repeated; sizes that do not match their number.
-    pub fn new(world: u32, ranks: Vec<u32>, dims: Vec<u32>, splits: Vec<Split>) -> Result<Self> {
+    pub fn new(world: u32, ranks: Vec<u32>, dims: Vec<u32>, splits: Vec<MeshSplit>) -> Result<Self> {
         let refused = |cause: String| Err(Error::Argument(format!("mesh shape {dims:?} {cause}")));
         let size = dims.iter().try_fold(1u32, |product, &dim| product.checked_mul(dim));
         if size.map(|size| size as usize) != Some(ranks.len()) || ranks.is_empty() {
@@ -68,7 +68,7 @@ impl Mesh {
             let needed = text::plural(dims.len() as u64, "placement");
             return refused(format!("needs {needed}, one for each axis, got {}", splits.len()));
         }
-        if splits.iter().any(|split| matches!(split, Split::Strided { factor: 0, .. })) {
+        if splits.iter().any(|split| matches!(split, MeshSplit::Strided { factor: 0, .. })) {
             return refused("has a placement that splits an axis into 0 chunks".to_owned());
         }
         let mut places: Vec<Option<u32>> = vec![None; world as usize];
@@ -105,7 +105,7 @@ impl Mesh {
             let size: u64 = of_axis.iter().map(length).sum();
             let parts = u64::from(parts);
             *of_axis = match *split {
-                Split::Strided { factor, .. } if size > 0 => {
+                MeshSplit::Strided { factor, .. } if size > 0 => {
                     let of_factor = size.div_ceil(factor);
                     let outer = (0..size.div_ceil(of_factor)).map(|number| chunk(size, factor, number));
                     let inner = outer.flat_map(|outer| {
@@ -130,7 +130,7 @@ impl Mesh {
         let mut place = self.places.get(rank as usize).copied().flatten()?;
         let (mut number, mut count) = (0, 1);
         for (split, &dim) in self.splits.iter().zip(&self.dims).rev() {
-            if *split == Split::Replicate {
+            if *split == MeshSplit::Replicate {
                 number += u64::from(place % dim) * count;
                 count *= u64::from(dim);
             }
@@ -170,12 +170,12 @@ impl Mesh {
         let mut strided = false;
         for (dim, split) in self.splits.iter().enumerate().rev() {
             match *split {
-                Split::Shard { axis: 0 } => order.insert(0, dim),
-                Split::Strided { axis: 0, factor } if factor == parts => {
+                MeshSplit::Shard { axis: 0 } => order.insert(0, dim),
+                MeshSplit::Strided { axis: 0, factor } if factor == parts => {
                     strided = true;
                     order.push(dim);
                 }
-                Split::Strided { axis: 0, .. } => return None,
+                MeshSplit::Strided { axis: 0, .. } => return None,
                 _ => continue,
             }
             parts = parts.saturating_mul(u64::from(self.dims[dim]));
@@ -192,7 +192,7 @@ impl Mesh {
 
     /// The number of different shards among the ranks at these coordinates.
     pub(super) fn distinct(&self, coordinates: &[Range<u32>]) -> u64 {
-        let sizes = coordinates.iter().zip(&self.splits).filter(|(_, split)| **split != Split::Replicate);
+        let sizes = coordinates.iter().zip(&self.splits).filter(|(_, split)| **split != MeshSplit::Replicate);
         sizes.map(|(range, _)| u64::from(range.end - range.start)).product::<u64>().max(1)
     }
 
@@ -208,9 +208,9 @@ impl Mesh {
     /// Numbers that are equal for equal meshes.
     pub fn numbers(&self) -> impl Iterator<Item = u64> {
         let splits = self.splits.iter().flat_map(|split| match *split {
-            Split::Replicate => [0, 0, 0],
-            Split::Shard { axis } => [1, axis as u64, 0],
-            Split::Strided { axis, factor } => [2, axis as u64, factor],
+            MeshSplit::Replicate => [0, 0, 0],
+            MeshSplit::Shard { axis } => [1, axis as u64, 0],
+            MeshSplit::Strided { axis, factor } => [2, axis as u64, factor],
         });
         let lengths = [self.ranks.len() as u64, self.dims.len() as u64];
         lengths.into_iter().chain(self.ranks.iter().chain(&self.dims).map(|&number| u64::from(number))).chain(splits)
@@ -240,7 +240,7 @@ mod tests {
 
     #[test]
     fn chunks_are_torchs_and_ranks_behind_the_last_have_nothing() {
-        let mesh = Mesh::new(4, vec![0, 1, 2, 3], vec![4], vec![Split::Shard { axis: 0 }]).expect("a mesh");
+        let mesh = Mesh::new(4, vec![0, 1, 2, 3], vec![4], vec![MeshSplit::Shard { axis: 0 }]).expect("a mesh");
         assert_eq!(
             (0..4).map(|rank| rows(&mesh, rank, 5)).collect::<Vec<_>>(),
             [vec![0, 1], vec![2, 3], vec![4], vec![]]
@@ -250,11 +250,12 @@ mod tests {
 
     #[test]
     fn a_strided_shard_has_a_chunk_of_each_chunk() {
-        let strided = Split::Strided { axis: 0, factor: 2 };
+        let strided = MeshSplit::Strided { axis: 0, factor: 2 };
         let mesh = Mesh::new(2, vec![0, 1], vec![2], vec![strided]).expect("a mesh");
         assert_eq!([rows(&mesh, 0, 10), rows(&mesh, 1, 10)], [vec![0, 1, 2, 5, 6, 7], vec![3, 4, 8, 9]]);
         // FSDP2 over tensor parallelism: the later dimension splits first.
-        let mesh = Mesh::new(4, vec![0, 1, 2, 3], vec![2, 2], vec![strided, Split::Shard { axis: 0 }]).expect("a mesh");
+        let mesh =
+            Mesh::new(4, vec![0, 1, 2, 3], vec![2, 2], vec![strided, MeshSplit::Shard { axis: 0 }]).expect("a mesh");
         let all: Vec<_> = (0..4).map(|rank| rows(&mesh, rank, 8)).collect();
         assert_eq!(all, [[0, 1], [4, 5], [2, 3], [6, 7]]);
         assert_eq!(mesh.coordinates(&[8], 4..6), [0..1, 1..2], "exact, where chunks are of one size");
@@ -264,7 +265,7 @@ mod tests {
     #[test]
     fn a_mesh_that_is_none_is_refused() {
         let refused = |world, ranks, dims| {
-            let splits = vec![Split::Replicate];
+            let splits = vec![MeshSplit::Replicate];
             Mesh::new(world, ranks, dims, splits).expect_err("refused").to_string()
         };
         assert_eq!(refused(2, vec![0, 0], vec![2]), "mesh shape [2] has rank 0 twice");

@@ -14,17 +14,17 @@ use std::ops::Range;
 
 use sha2::{Digest as _, Sha256};
 
-pub use mesh::{ABSENT, Mesh, Split};
-pub use replicas::{Owned, Written};
+pub use mesh::{ABSENT, Mesh, MeshSplit};
+pub use replicas::{OwnedBytes, RankShare};
 pub use round::{Round, RoundAction, Transfer};
-pub use unit::{Extent, Source};
+pub use unit::{ReadExtent, UnitSource};
 
 use self::owners::{NOBODY, Owners};
-use self::unit::{Piece, Unit};
+use self::unit::{Unit, UnitPiece};
 use super::placement::{Placement, Transform};
 use crate::checkpoint::Catalog;
 use crate::error::{Error, Result};
-pub use crate::tensor::Move;
+pub use crate::tensor::RegionCopy;
 use crate::tensor::{AxisRanges, Element, Region, RegionBytes, axis_ranges, whole_axes};
 
 /// How ranks share a tensor.
@@ -40,7 +40,7 @@ pub enum Sharing {
 
 /// A tensor in the plan.
 #[derive(Debug, Clone)]
-pub struct Member {
+pub struct PlannedTensor {
     shape: Vec<u64>,
     /// The number of elements that stay together, and their bytes.
     unit: (u64, u64),
@@ -50,7 +50,7 @@ pub struct Member {
     sharing: Sharing,
 }
 
-impl Member {
+impl PlannedTensor {
     /// A tensor of this shape, in which `unit.0` elements take `unit.1` bytes, at an offset of a file.
     ///
     /// # Errors
@@ -94,7 +94,7 @@ impl Member {
 
 /// The sizes of reads and exchanges, in bytes; `None` for the default.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Sizes {
+pub struct RankSizes {
     /// The approximate size of units.
     pub unit: Option<u64>,
     /// The maximum that a rank reads per round.
@@ -103,13 +103,13 @@ pub struct Sizes {
 
 /// The owner and the round of each unit.
 #[derive(Debug)]
-pub struct Plan {
-    members: Vec<Member>,
+pub struct ExchangePlan {
+    members: Vec<PlannedTensor>,
     meshes: Vec<Mesh>,
     part_of: Vec<u32>,
     nodes: Vec<u32>,
-    pieces: Vec<Piece>,
-    extents: Vec<Extent>,
+    pieces: Vec<UnitPiece>,
+    extents: Vec<ReadExtent>,
     units: Vec<Unit>,
     rounds: Vec<Range<usize>>,
     owners: Owners,
@@ -131,7 +131,7 @@ pub struct Costs {
     pub rounds: usize,
 }
 
-impl Plan {
+impl ExchangePlan {
     /// Creates the plan for these tensors and ranks.
     ///
     /// Args:
@@ -142,11 +142,11 @@ impl Plan {
     /// # Errors
     /// A tensor that cannot be split in that way; a mesh or part that does not exist.
     pub fn new(
-        members: Vec<Member>,
+        members: Vec<PlannedTensor>,
         meshes: Vec<Mesh>,
         part_of: Vec<u32>,
         nodes: Vec<u32>,
-        sizes: Sizes,
+        sizes: RankSizes,
     ) -> Result<Self> {
         if nodes.is_empty() || u32::try_from(nodes.len()).is_err() {
             return Err(Error::Argument(format!("a plan is for at least one rank, not for {}", nodes.len())));
@@ -196,7 +196,7 @@ impl Plan {
     }
 
     /// The ranges of each axis of a tensor that a rank has; `None` if it has none.
-    fn ranges(&self, member: &Member, rank: u32) -> Result<Option<AxisRanges>> {
+    fn ranges(&self, member: &PlannedTensor, rank: u32) -> Result<Option<AxisRanges>> {
         let part = match &member.sharing {
             Sharing::Mesh(mesh) => return Ok(self.meshes[*mesh].runs(rank, &member.shape)),
             Sharing::Parts(parts) => {
@@ -208,7 +208,7 @@ impl Plan {
     }
 
     /// As [`Self::ranges`], in bytes.
-    fn part(&self, member: &Member, rank: u32) -> Result<Option<RegionBytes>> {
+    fn part(&self, member: &PlannedTensor, rank: u32) -> Result<Option<RegionBytes>> {
         let ranges = self.ranges(member, rank)?;
         ranges.map(|ranges| RegionBytes::new(&member.shape, member.unit, &ranges)).transpose()
     }
@@ -269,7 +269,7 @@ enum Fact {
 
 /// A hash of all inputs of a plan, as a packed array of fixed-size records. The first number of each is its kind, so two different plans never have
 /// the same records.
-fn hash_of(members: &[Member], meshes: &[Mesh], part_of: &[u32], nodes: &[u32], sizes: Sizes) -> [u8; 32] {
+fn hash_of(members: &[PlannedTensor], meshes: &[Mesh], part_of: &[u32], nodes: &[u32], sizes: RankSizes) -> [u8; 32] {
     let mut hash = Sha256::new();
     let mut add = |fact: Fact, numbers: &[u64]| {
         let mut record = [0; 5];
@@ -294,7 +294,7 @@ fn hash_of(members: &[Member], meshes: &[Mesh], part_of: &[u32], nodes: &[u32], 
         // The numbers of a mesh begin with their lengths.
         mesh.numbers().collect::<Vec<u64>>().chunks(4).for_each(|numbers| add(Fact::Mesh, numbers));
     }
-    for Member { shape, unit, place, sharing, .. } in members {
+    for PlannedTensor { shape, unit, place, sharing, .. } in members {
         let (sharing, mesh, parts) = match sharing {
             Sharing::Everyone => (0, 0, &[][..]),
             Sharing::Mesh(mesh) => (1, *mesh as u64, &[][..]),

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use super::{Plan, Sharing};
+use super::{ExchangePlan, Sharing};
 
 /// The maximum that a rank reads per round.
 const READ_FOR_A_ROUND: u64 = 64 << 20;
@@ -70,7 +70,7 @@ impl Owners {
     }
 }
 
-impl Plan {
+impl ExchangePlan {
     pub(super) fn assign_owners(&mut self) {
         for number in 0..self.units.len() {
             let (mut set, mut share) = (None, 0u64);

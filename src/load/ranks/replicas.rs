@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::mesh::Mesh;
 use crate::error::{Error, Result};
-use crate::tensor::{Move, RegionBytes, overlap, whole_axes};
+use crate::tensor::{RegionBytes, RegionCopy, overlap, whole_axes};
 
 /// A replicated part with fewer bytes per replica is written by one rank.
 const SHARED: u64 = 256 << 10;
@@ -13,25 +13,25 @@ const TURN: u64 = 64 << 10;
 
 /// A rank's shard of a tensor, and the bytes of it that the rank writes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Written {
+pub struct RankShare {
     /// The bytes of the shard.
     pub bytes: u64,
     /// The shape of the shard.
     pub shape: Vec<u64>,
     /// Rows from the shard (`to`) into the tensor (`from`), in tensor order.
-    pub moves: Vec<Move>,
+    pub moves: Vec<RegionCopy>,
 }
 
 /// A rank's shard of a tensor, and the share of it that the rank writes.
 #[derive(Debug, Clone)]
-pub struct Owned {
+pub struct OwnedBytes {
     part: RegionBytes,
     /// The shape of the shard.
     shape: Vec<u64>,
     clip: Range<u64>,
 }
 
-impl Owned {
+impl OwnedBytes {
     /// What a rank of `world` writes of a tensor of this shape, in which `unit.0` elements take `unit.1` bytes and stay together. `None` for a rank
     /// outside the mesh. Without a mesh every rank has the whole tensor. Replicas of a small part take turns by tensor, and those of a large part
     /// share it.
@@ -90,18 +90,18 @@ impl Owned {
     }
 
     /// Rows from the shard (`to`) into the tensor (`from`), clipped to this byte range of the tensor, in tensor order.
-    pub fn within(&self, range: &Range<u64>) -> Vec<Move> {
+    pub fn within(&self, range: &Range<u64>) -> Vec<RegionCopy> {
         moves(&self.part, &overlap(&self.clip, range))
     }
 
     /// Everything that it writes.
-    pub fn all(&self) -> Written {
-        Written { bytes: self.part.bytes(), shape: self.shape.clone(), moves: moves(&self.part, &self.clip) }
+    pub fn all(&self) -> RankShare {
+        RankShare { bytes: self.part.bytes(), shape: self.shape.clone(), moves: moves(&self.part, &self.clip) }
     }
 }
 
 /// The rows of a part within these bytes of the tensor.
-fn moves(part: &RegionBytes, clip: &Range<u64>) -> Vec<Move> {
+fn moves(part: &RegionBytes, clip: &Range<u64>) -> Vec<RegionCopy> {
     let mut moves = part.within(clip);
     for one in &mut moves {
         one.from += clip.start;
@@ -113,13 +113,13 @@ fn moves(part: &RegionBytes, clip: &Range<u64>) -> Vec<Move> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::load::ranks::Split;
+    use crate::load::ranks::MeshSplit;
 
     /// How often all ranks together write each byte of a tensor.
     fn times(shape: &[u64], unit: u64, mesh: Option<&Mesh>, world: u32) -> Vec<u32> {
         let mut times = vec![0; (shape.iter().product::<u64>() * unit) as usize];
         for rank in 0..world {
-            let own = Owned::of_rank(shape, (1, unit), mesh, (rank, world), 3)
+            let own = OwnedBytes::of_rank(shape, (1, unit), mesh, (rank, world), 3)
                 .expect("owned")
                 .map(|own| own.all())
                 .unwrap_or_default();
@@ -138,8 +138,9 @@ mod tests {
 
     #[test]
     fn each_byte_is_written_once_whoever_has_it() {
-        let (replicate, rows, columns) = (Split::Replicate, Split::Shard { axis: 0 }, Split::Shard { axis: 1 });
-        let strided = Split::Strided { axis: 0, factor: 2 };
+        let (replicate, rows, columns) =
+            (MeshSplit::Replicate, MeshSplit::Shard { axis: 0 }, MeshSplit::Shard { axis: 1 });
+        let strided = MeshSplit::Strided { axis: 0, factor: 2 };
         for shape in [&[13, 5][..], &[2, 3], &[0, 4], &[7, 4, 9], &[1024, 700]] {
             for splits in
                 [[replicate, replicate], [rows, columns], [replicate, columns], [rows, replicate], [strided, rows]]
@@ -158,7 +159,7 @@ mod tests {
         for ranges in
             [[0..3, 0..4, 0..2], [0..1, 0..4, 2..5], [1..3, 0..1, 2..5], [1..3, 1..4, 2..5], [0..0, 0..4, 0..5]]
         {
-            let own = Owned::of_box(&shape, (1, 2), &ranges).expect("a box").all();
+            let own = OwnedBytes::of_box(&shape, (1, 2), &ranges).expect("a box").all();
             assert_eq!(own.bytes, own.shape.iter().product::<u64>() * 2);
             for one in own.moves {
                 for start in (0..one.rows).map(|row| one.from + row * one.from_stride) {
@@ -167,9 +168,9 @@ mod tests {
             }
         }
         assert_eq!(times, [1; 120]);
-        assert_eq!(Owned::of_box(&[], (1, 4), &[]).expect("a box").all().bytes, 4);
+        assert_eq!(OwnedBytes::of_box(&[], (1, 4), &[]).expect("a box").all().bytes, 4);
         for ranges in [vec![0..3, 0..5], vec![0..3, 0..4, 0..1], vec![Range { start: 2, end: 1 }, 0..4]] {
-            let refused = Owned::of_box(&[3, 4], (1, 1), &ranges).expect_err("refused").to_string();
+            let refused = OwnedBytes::of_box(&[3, 4], (1, 1), &ranges).expect_err("refused").to_string();
             assert_eq!(refused, format!("a tensor of the shape [3, 4] has no box {ranges:?}"));
         }
     }
@@ -177,8 +178,8 @@ mod tests {
     #[test]
     fn those_that_have_a_large_part_write_it_together() {
         let bytes = |rank| -> u64 {
-            let own = Owned::of_rank(&[1 << 20], (1, 4), None, (rank, 4), 0).expect("owned").expect("some").all();
-            own.moves.iter().map(Move::bytes).sum()
+            let own = OwnedBytes::of_rank(&[1 << 20], (1, 4), None, (rank, 4), 0).expect("owned").expect("some").all();
+            own.moves.iter().map(RegionCopy::bytes).sum()
         };
         assert_eq!([0, 1, 2, 3].map(bytes), [1 << 20; 4]);
     }

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use super::Plan;
+use super::ExchangePlan;
 use super::owners::NOBODY;
-use super::unit::{Extent, Source};
+use super::unit::{ReadExtent, UnitSource};
 use crate::checkpoint::Checkpoint;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::load::{Placement, Recipe, Segment, Transform, Wanted};
-use crate::tensor::{Move, RegionBytes, Span};
+use crate::load::{FileSegment, Placement, Recipe, TensorRequest, Transform};
+use crate::tensor::{RegionBytes, RegionCopy, Span};
 
 /// A unit of at least this size that all ranks need is broadcast; smaller ones are sent to each rank.
 const BROADCAST: u64 = 256 << 10;
@@ -18,7 +18,7 @@ const BROADCAST: u64 = 256 << 10;
 #[derive(Debug, Default)]
 pub struct Round {
     /// The units that it reads: number, bytes, and extents.
-    pub reads: Vec<(u32, u64, Vec<Extent>)>,
+    pub reads: Vec<(u32, u64, Vec<ReadExtent>)>,
     /// The transfers of units, in the order of the rows in messages.
     pub transfers: Vec<Transfer>,
 }
@@ -52,12 +52,12 @@ pub struct Transfer {
     /// The number of the tensor; 0 for a whole unit.
     pub tensor: u32,
     /// The rows.
-    pub rows: Move,
+    pub rows: RegionCopy,
 }
 
 impl Transfer {
     fn whole(action: RoundAction, rank: u32, unit: u32, len: u64) -> Self {
-        let rows = Move { from: 0, from_stride: len, to: 0, to_stride: len, rows: 1, len };
+        let rows = RegionCopy { from: 0, from_stride: len, to: 0, to_stride: len, rows: 1, len };
         Self { action, rank, unit, tensor: 0, rows }
     }
 }
@@ -70,7 +70,7 @@ impl Round {
         let mut bytes = Vec::with_capacity(80 * (self.reads.len() + self.transfers.len()));
         for Transfer { action, rank, unit, tensor, rows } in reads.chain(self.transfers.iter().copied()) {
             let [rank, unit, tensor] = [rank, unit, tensor].map(u64::from);
-            let Move { from, from_stride, to, to_stride, rows, len } = rows;
+            let RegionCopy { from, from_stride, to, to_stride, rows, len } = rows;
             let record = [action as u64, rank, unit, tensor, from, from_stride, to, to_stride, rows, len];
             bytes.extend_from_slice(record.map(u64::to_le_bytes).as_flattened());
         }
@@ -78,7 +78,7 @@ impl Round {
     }
 }
 
-impl Plan {
+impl ExchangePlan {
     /// For each tensor, the round after which all ranks have their parts of it; 0 for an empty one.
     pub fn last_rounds(&self) -> Vec<usize> {
         let mut last = vec![0; self.members.len()];
@@ -99,7 +99,7 @@ impl Plan {
             return Err(Error::Argument(format!("rank {rank} has no round {number}")));
         }
         let mut round = Round::default();
-        let mut parts = Parts { plan: self, of: BTreeMap::new() };
+        let mut parts = RoundParts { plan: self, of: BTreeMap::new() };
         // The bytes of each message so far, to a rank or from it.
         let mut messages: BTreeMap<(RoundAction, u32), u64> = BTreeMap::new();
         for number in units {
@@ -112,7 +112,7 @@ impl Plan {
                 round.reads.push((index, unit.len, self.extents[unit.extents.clone()].to_vec()));
             }
             let transfers = &mut round.transfers;
-            let mut add = |parts: &mut Parts<'_>, action, peer, consumer| {
+            let mut add = |parts: &mut RoundParts<'_>, action, peer, consumer| {
                 parts.each(number, consumer, |tensor, mut rows| {
                     let mut in_message = || {
                         let end = messages.entry((action, peer)).or_default();
@@ -148,21 +148,21 @@ impl Plan {
     ///
     /// # Errors
     /// Extents outside the files of this checkpoint.
-    pub fn recipes(&self, checkpoint: &Checkpoint, numbers: &[usize], extents: &[Extent]) -> Result<Vec<Recipe>> {
-        let recipe = |extent: &Extent| match extent.source {
-            Source::Tensor(member) => {
+    pub fn recipes(&self, checkpoint: &Checkpoint, numbers: &[usize], extents: &[ReadExtent]) -> Result<Vec<Recipe>> {
+        let recipe = |extent: &ReadExtent| match extent.source {
+            UnitSource::Tensor(member) => {
                 let number = numbers.get(member as usize).copied();
                 let number = number.ok_or_else(|| Error::Argument(format!("the plan has no tensor {member}")))?;
                 checkpoint.catalog().recipe(number, None)
             }
-            Source::File(file, start) => {
+            UnitSource::File(file, start) => {
                 let span = Span::within(checkpoint.file(file)?.len(), start, extent.len)?;
-                let segment = Segment { file, span, transform: Transform::default() };
+                let segment = FileSegment { file, span, transform: Transform::default() };
                 let shape = vec![extent.len as i64];
                 let (dtype, len) = (DType::UInt8, extent.len);
                 let placement =
                     Placement { segment, aligned: true, dtype, shape, strides: None, start: 0, len, before: 0 };
-                Ok(Recipe::from(Wanted::as_it_is(placement)))
+                Ok(Recipe::from(TensorRequest::unchanged(placement)))
             }
         };
         extents.iter().map(recipe).collect()
@@ -170,14 +170,14 @@ impl Plan {
 }
 
 /// Parts of tensors that were computed for this round.
-struct Parts<'a> {
-    plan: &'a Plan,
+struct RoundParts<'a> {
+    plan: &'a ExchangePlan,
     of: BTreeMap<(u32, u32), Option<RegionBytes>>,
 }
 
-impl Parts<'_> {
+impl RoundParts<'_> {
     /// Calls `each` with what a rank needs of a unit: the tensor, and rows of the unit.
-    fn each(&mut self, unit: usize, rank: u32, mut each: impl FnMut(u32, Move)) -> Result<()> {
+    fn each(&mut self, unit: usize, rank: u32, mut each: impl FnMut(u32, RegionCopy)) -> Result<()> {
         for piece in &self.plan.pieces[self.plan.units[unit].pieces.clone()] {
             let key = (piece.member, rank);
             if !self.of.contains_key(&key) {
@@ -186,7 +186,7 @@ impl Parts<'_> {
             }
             let Some(Some(part)) = self.of.get(&key) else { continue };
             for one in part.within(&piece.bytes) {
-                each(piece.member, Move { from: one.from + piece.at, ..one });
+                each(piece.member, RegionCopy { from: one.from + piece.at, ..one });
             }
         }
         Ok(())

@@ -11,12 +11,12 @@ fn byte(at: u64) -> u8 {
     (at.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8
 }
 
-fn image(plan: &Plan, extents: &[Extent], len: u64) -> Vec<u8> {
+fn image(plan: &ExchangePlan, extents: &[ReadExtent], len: u64) -> Vec<u8> {
     let mut bytes = vec![0; len as usize];
     for extent in extents {
         let start = match extent.source {
-            Source::File(_, start) => start,
-            Source::Tensor(member) => 1_000_000 + u64::from(member) * 1000, // somewhere else
+            UnitSource::File(_, start) => start,
+            UnitSource::Tensor(member) => 1_000_000 + u64::from(member) * 1000, // somewhere else
         };
         let size = extent.len.min(len - extent.at);
         (0..size).for_each(|i| bytes[(extent.at + i) as usize] = byte(start + i));
@@ -25,7 +25,7 @@ fn image(plan: &Plan, extents: &[Extent], len: u64) -> Vec<u8> {
     bytes
 }
 
-fn apply(one: &Move, from: &[u8], to: &mut [u8]) {
+fn apply(one: &RegionCopy, from: &[u8], to: &mut [u8]) {
     for row in 0..one.rows {
         let (start, end) = ((one.from + row * one.from_stride) as usize, (one.to + row * one.to_stride) as usize);
         to[end..end + one.len as usize].copy_from_slice(&from[start..start + one.len as usize]);
@@ -33,7 +33,7 @@ fn apply(one: &Move, from: &[u8], to: &mut [u8]) {
 }
 
 /// Executes a plan for all ranks; returns each rank's bytes of each tensor.
-fn run(plan: &Plan) -> Vec<Vec<Vec<u8>>> {
+fn run(plan: &ExchangePlan) -> Vec<Vec<Vec<u8>>> {
     let world = plan.world();
     let mut parts: Vec<Vec<Vec<u8>>> = (0..world)
         .map(|rank| {
@@ -85,7 +85,7 @@ fn run(plan: &Plan) -> Vec<Vec<Vec<u8>>> {
     parts
 }
 
-fn expected(member: &Member, runs: Option<&AxisRanges>, start: u64) -> Vec<u8> {
+fn expected(member: &PlannedTensor, runs: Option<&AxisRanges>, start: u64) -> Vec<u8> {
     let Some(runs) = runs else { return Vec::new() };
     let mut all = vec![0u64];
     for (&size, runs) in member.shape.iter().zip(runs) {
@@ -95,11 +95,11 @@ fn expected(member: &Member, runs: Option<&AxisRanges>, start: u64) -> Vec<u8> {
     all.iter().flat_map(|&at| (0..member.unit.1).map(move |i| byte(start + at * member.unit.1 + i))).collect()
 }
 
-fn split() -> impl Strategy<Value = Split> {
+fn split() -> impl Strategy<Value = MeshSplit> {
     prop_oneof![
-        Just(Split::Replicate),
-        (0usize..2).prop_map(|axis| Split::Shard { axis }),
-        (0usize..2, 1u64..4).prop_map(|(axis, factor)| Split::Strided { axis, factor }),
+        Just(MeshSplit::Replicate),
+        (0usize..2).prop_map(|axis| MeshSplit::Shard { axis }),
+        (0usize..2, 1u64..4).prop_map(|(axis, factor)| MeshSplit::Strided { axis, factor }),
     ]
 }
 
@@ -125,13 +125,13 @@ proptest! {
             };
             let place = (number % 4 != 3).then_some((0, at));
             starts.push(if place.is_some() { at } else { 1_000_000 + number as u64 * 1000 });
-            members.push(Member::new(vec![rows, columns], (1, size), place, sharing).expect("a tensor"));
+            members.push(PlannedTensor::new(vec![rows, columns], (1, size), place, sharing).expect("a tensor"));
             at += rows * columns * size + (number as u64 % 2) * 5000;
         }
         let part_of = vec![0, 1, 2, 1, 0, 2][..world as usize].to_vec();
         let of_node = (0..world).map(|rank| rank % nodes).collect();
-        let sizes = Sizes { unit: Some(unit), round: Some(round) };
-        let plan = Plan::new(members.clone(), meshes.clone(), part_of.clone(), of_node, sizes).expect("a plan");
+        let sizes = RankSizes { unit: Some(unit), round: Some(round) };
+        let plan = ExchangePlan::new(members.clone(), meshes.clone(), part_of.clone(), of_node, sizes).expect("a plan");
         let made = run(&plan);
         for (number, member) in members.iter().enumerate() {
             for rank in 0..world {
@@ -164,11 +164,11 @@ proptest! {
 
 #[test]
 fn a_packed_round_has_all_of_it_as_records_of_one_size() {
-    let mesh = Mesh::new(3, vec![0, 1, 2], vec![3], vec![Split::Shard { axis: 1 }]).expect("a mesh");
-    let member = |shape, at, sharing| Member::new(shape, (1, 4), Some((0, at)), sharing).expect("a tensor");
+    let mesh = Mesh::new(3, vec![0, 1, 2], vec![3], vec![MeshSplit::Shard { axis: 1 }]).expect("a mesh");
+    let member = |shape, at, sharing| PlannedTensor::new(shape, (1, 4), Some((0, at)), sharing).expect("a tensor");
     let members = vec![member(vec![300, 300], 0, Sharing::Everyone), member(vec![40, 50], 360_000, Sharing::Mesh(0))];
-    let sizes = Sizes { unit: Some(300_000), round: None };
-    let plan = Plan::new(members, vec![mesh], Vec::new(), vec![0; 3], sizes).expect("a plan");
+    let sizes = RankSizes { unit: Some(300_000), round: None };
+    let plan = ExchangePlan::new(members, vec![mesh], Vec::new(), vec![0; 3], sizes).expect("a plan");
     let mut actions = [0; 6];
     for (number, rank) in (0..plan.rounds()).flat_map(|number| (0..3).map(move |rank| (number, rank))) {
         let round = plan.round(number, rank).expect("a round");
@@ -188,7 +188,7 @@ fn a_packed_round_has_all_of_it_as_records_of_one_size() {
     assert!(actions.iter().all(|count| *count > 0), "{actions:?}");
 }
 
-fn model(world: u32, layers: u64, sharing: impl Fn(usize) -> Sharing) -> Vec<Member> {
+fn model(world: u32, layers: u64, sharing: impl Fn(usize) -> Sharing) -> Vec<PlannedTensor> {
     let mut at = 0;
     let mut members = Vec::new();
     for layer in 0..layers {
@@ -197,7 +197,7 @@ fn model(world: u32, layers: u64, sharing: impl Fn(usize) -> Sharing) -> Vec<Mem
             .enumerate()
         {
             let number = layer as usize * 5 + number;
-            let member = Member::new(shape, (1, 2), Some((0, at)), sharing(number)).expect("a tensor");
+            let member = PlannedTensor::new(shape, (1, 2), Some((0, at)), sharing(number)).expect("a tensor");
             at += member.bytes;
             members.push(member);
         }
@@ -211,7 +211,8 @@ fn ranks_and_nodes_have_about_the_same_to_read() {
     for world in [8, 64, 256] {
         let members = model(world, 80, |_| Sharing::Everyone);
         let nodes = (0..world).map(|rank| rank / 8).collect();
-        let costs = Plan::new(members, Vec::new(), Vec::new(), nodes, Sizes::default()).expect("a plan").costs();
+        let costs =
+            ExchangePlan::new(members, Vec::new(), Vec::new(), nodes, RankSizes::default()).expect("a plan").costs();
         let (most, all) = (costs.read.iter().max().copied().unwrap_or(0), costs.read.iter().sum::<u64>());
         let imbalance = most as f64 * f64::from(world) / all as f64;
         assert!(imbalance <= 1.1, "{world} ranks: {imbalance}");
@@ -221,9 +222,10 @@ fn ranks_and_nodes_have_about_the_same_to_read() {
 #[test]
 fn ranks_have_about_the_same_to_read_where_few_need_a_unit() {
     let world = 256;
-    let mesh = Mesh::new(world, (0..world).collect(), vec![world], vec![Split::Shard { axis: 0 }]).expect("a mesh");
+    let mesh = Mesh::new(world, (0..world).collect(), vec![world], vec![MeshSplit::Shard { axis: 0 }]).expect("a mesh");
     let (members, nodes) = (model(world, 80, |_| Sharing::Mesh(0)), (0..world).map(|rank| rank / 8).collect());
-    let costs = Plan::new(members, vec![mesh], Vec::new(), nodes, Sizes::default()).expect("a plan").costs();
+    let costs =
+        ExchangePlan::new(members, vec![mesh], Vec::new(), nodes, RankSizes::default()).expect("a plan").costs();
     let (most, all) = (costs.read.iter().max().copied().unwrap_or(0), costs.read.iter().sum::<u64>());
     let imbalance = most as f64 * f64::from(world) / all as f64;
     assert!(imbalance <= 1.08, "{imbalance}: each reads ten units");
@@ -232,24 +234,26 @@ fn ranks_have_about_the_same_to_read_where_few_need_a_unit() {
 #[test]
 fn the_ranks_of_one_machine_read_no_rows_that_only_others_need() {
     let ranks = (0..64).map(|rank| if rank / 8 == 3 { rank % 8 } else { ABSENT }).collect();
-    let mesh = Mesh::new(8, ranks, vec![64], vec![Split::Shard { axis: 0 }]).expect("a mesh");
+    let mesh = Mesh::new(8, ranks, vec![64], vec![MeshSplit::Shard { axis: 0 }]).expect("a mesh");
     let members = model(8, 80, |_| Sharing::Mesh(0));
     let all: u64 = members.iter().map(|member| member.bytes).sum();
-    let costs = Plan::new(members, vec![mesh], Vec::new(), vec![0; 8], Sizes::default()).expect("a plan").costs();
+    let costs =
+        ExchangePlan::new(members, vec![mesh], Vec::new(), vec![0; 8], RankSizes::default()).expect("a plan").costs();
     assert_eq!(costs.read.iter().sum::<u64>(), all / 8);
 
     let parts = (0..64).map(|part| Some(vec![(0, vec![part * 64..part * 64 + 64])])).collect();
-    let member = Member::new(vec![4096, 4096], (1, 2), Some((0, 64)), Sharing::Parts(parts)).expect("a tensor");
-    let plan = Plan::new(vec![member], Vec::new(), (16..24).collect(), vec![0; 8], Sizes::default());
+    let member = PlannedTensor::new(vec![4096, 4096], (1, 2), Some((0, 64)), Sharing::Parts(parts)).expect("a tensor");
+    let plan = ExchangePlan::new(vec![member], Vec::new(), (16..24).collect(), vec![0; 8], RankSizes::default());
     assert_eq!(plan.expect("a plan").costs().read.iter().sum::<u64>(), 8 * 64 * 4096 * 2);
 }
 
 #[test]
 fn large_chunks_of_the_first_axis_are_read_by_those_that_have_them() {
-    let mesh = Mesh::new(4, vec![0, 1, 2, 3], vec![4], vec![Split::Shard { axis: 0 }]).expect("a mesh");
+    let mesh = Mesh::new(4, vec![0, 1, 2, 3], vec![4], vec![MeshSplit::Shard { axis: 0 }]).expect("a mesh");
     let members = model(4, 4, |number| if number % 5 == 1 { Sharing::Everyone } else { Sharing::Mesh(0) });
     let all: u64 = members.iter().map(|member| member.bytes).sum();
-    let costs = Plan::new(members, vec![mesh], Vec::new(), vec![0; 4], Sizes::default()).expect("a plan").costs();
+    let costs =
+        ExchangePlan::new(members, vec![mesh], Vec::new(), vec![0; 4], RankSizes::default()).expect("a plan").costs();
     assert!(costs.exchanged < all / 20, "small tensors only: {} of {all}", costs.exchanged);
     assert_eq!(costs.read.iter().sum::<u64>(), all);
 }
@@ -258,15 +262,15 @@ fn large_chunks_of_the_first_axis_are_read_by_those_that_have_them() {
 fn another_mesh_tensor_or_size_has_another_hash_and_the_same_the_same() {
     let plan = |split, shape, unit| {
         let mesh = Mesh::new(2, vec![0, 1], vec![2], vec![split]).expect("a mesh");
-        let member = Member::new(shape, (1, 4), Some((0, 64)), Sharing::Mesh(0)).expect("a tensor");
-        let sizes = Sizes { unit, round: None };
-        Plan::new(vec![member], vec![mesh], Vec::new(), vec![0, 0], sizes).expect("a plan").hash()
+        let member = PlannedTensor::new(shape, (1, 4), Some((0, 64)), Sharing::Mesh(0)).expect("a tensor");
+        let sizes = RankSizes { unit, round: None };
+        ExchangePlan::new(vec![member], vec![mesh], Vec::new(), vec![0, 0], sizes).expect("a plan").hash()
     };
-    let first = plan(Split::Shard { axis: 0 }, vec![4, 4], None);
-    assert_eq!(first, plan(Split::Shard { axis: 0 }, vec![4, 4], None));
-    assert_ne!(first, plan(Split::Shard { axis: 1 }, vec![4, 4], None));
-    assert_ne!(first, plan(Split::Shard { axis: 0 }, vec![4, 5], None));
-    assert_ne!(first, plan(Split::Shard { axis: 0 }, vec![4, 4], Some(1)));
+    let first = plan(MeshSplit::Shard { axis: 0 }, vec![4, 4], None);
+    assert_eq!(first, plan(MeshSplit::Shard { axis: 0 }, vec![4, 4], None));
+    assert_ne!(first, plan(MeshSplit::Shard { axis: 1 }, vec![4, 4], None));
+    assert_ne!(first, plan(MeshSplit::Shard { axis: 0 }, vec![4, 5], None));
+    assert_ne!(first, plan(MeshSplit::Shard { axis: 0 }, vec![4, 4], Some(1)));
 }
 
 #[test]
@@ -293,32 +297,33 @@ fn plans_that_differ_in_who_has_what_differ_in_their_hashes() {
         parts(&[Some(one), None]),
         parts(&[Some(two), None]),
     ];
-    let mesh = || Mesh::new(2, vec![0, 1], vec![2], vec![Split::Replicate]).expect("a mesh");
+    let mesh = || Mesh::new(2, vec![0, 1], vec![2], vec![MeshSplit::Replicate]).expect("a mesh");
     let hash = |sharing: &Sharing, sizes| {
-        let member = Member::new(vec![2, 2], (1, 4), Some((0, 64)), sharing.clone()).expect("a tensor");
+        let member = PlannedTensor::new(vec![2, 2], (1, 4), Some((0, 64)), sharing.clone()).expect("a tensor");
         let part_of = if matches!(sharing, Sharing::Parts(_)) { vec![0, 1] } else { Vec::new() };
         hash_of(&[member], &[mesh()], &part_of, &[0, 0], sizes)
     };
-    let mut hashes: Vec<[u8; 32]> = sharings.iter().map(|sharing| hash(sharing, Sizes::default())).collect();
-    hashes.push(hash(&sharings[0], Sizes { unit: Some(0), round: None }));
-    hashes.push(hash(&sharings[0], Sizes { unit: None, round: Some(0) }));
+    let mut hashes: Vec<[u8; 32]> = sharings.iter().map(|sharing| hash(sharing, RankSizes::default())).collect();
+    hashes.push(hash(&sharings[0], RankSizes { unit: Some(0), round: None }));
+    hashes.push(hash(&sharings[0], RankSizes { unit: None, round: Some(0) }));
     let distinct: std::collections::BTreeSet<&[u8; 32]> = hashes.iter().collect();
     assert_eq!(distinct.len(), hashes.len());
 }
 
 #[test]
 fn what_cannot_be_planned_is_refused() {
-    let plan = |member: Result<Member>, meshes, part_of| {
-        let plan = member.and_then(|member| Plan::new(vec![member], meshes, part_of, vec![0, 0], Sizes::default()));
+    let plan = |member: Result<PlannedTensor>, meshes, part_of| {
+        let plan = member
+            .and_then(|member| ExchangePlan::new(vec![member], meshes, part_of, vec![0, 0], RankSizes::default()));
         plan.map(drop).expect_err("refused").to_string()
     };
-    let member = |shape, sharing| Member::new(shape, (1, 1), None, sharing);
+    let member = |shape, sharing| PlannedTensor::new(shape, (1, 1), None, sharing);
     assert_eq!(plan(member(vec![2], Sharing::Mesh(0)), Vec::new(), Vec::new()), "mesh 0 does not exist");
     assert_eq!(
         plan(member(vec![2], Sharing::Parts(vec![None])), Vec::new(), vec![0, 1]),
         "each of the 2 ranks needs one of the parts 0 to 0"
     );
-    let mesh = Mesh::new(2, vec![0, 1], vec![2], vec![Split::Shard { axis: 1 }]).expect("a mesh");
+    let mesh = Mesh::new(2, vec![0, 1], vec![2], vec![MeshSplit::Shard { axis: 1 }]).expect("a mesh");
     assert_eq!(
         plan(member(vec![2], Sharing::Mesh(0)), vec![mesh], Vec::new()),
         "a tensor of shape [2] has no axis 1 to split"

@@ -4,13 +4,13 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::rc::Rc;
 
-use super::{Member, Plan, Region, Sharing};
+use super::{ExchangePlan, PlannedTensor, Region, Sharing};
 use crate::source::ReadCost;
 use crate::tensor::covered;
 
 /// The default minimum size of units; the maximum is four times as large.
-const SMALLEST: u64 = 8 << 20;
-const LARGEST: u64 = 32 << 20;
+const MIN_UNIT_BYTES: u64 = 8 << 20;
+const MAX_UNIT_BYTES: u64 = 32 << 20;
 /// The number of units per rank, so that ranks have about the same to read.
 const FOR_EACH_RANK: u64 = 24;
 /// A part of this size is a separate unit, so that its rank reads it without an exchange.
@@ -27,7 +27,7 @@ type Needed = Option<Rc<[Range<u64>]>>;
 
 /// A piece of a tensor.
 #[derive(Debug, Clone)]
-pub(super) struct Piece {
+pub(super) struct UnitPiece {
     pub(super) member: u32,
     /// The byte range of the tensor.
     pub(super) bytes: Range<u64>,
@@ -37,18 +37,18 @@ pub(super) struct Piece {
 
 /// Bytes of one read.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Extent {
+pub struct ReadExtent {
     /// The offset in the unit.
     pub at: u64,
     /// The number of bytes.
     pub len: u64,
     /// The source.
-    pub source: Source,
+    pub source: UnitSource,
 }
 
 /// The source of bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Source {
+pub enum UnitSource {
     /// A file, from this offset on.
     File(u32, u64),
     /// All elements of the tensor of this number, in C order; the file stores them differently.
@@ -69,7 +69,7 @@ pub(super) struct Unit {
     pub(super) everyone: bool,
 }
 
-impl Plan {
+impl ExchangePlan {
     pub(super) fn cut_into_units(&mut self, size: Option<u64>) {
         let needed = self.needed();
         let bytes_of = |number: usize| match &needed[number] {
@@ -77,7 +77,7 @@ impl Plan {
             Some(ranges) => ranges.iter().map(|range| range.end - range.start).sum(),
         };
         let total = (0..self.members.len()).fold(0u64, |sum, number| sum.saturating_add(bytes_of(number)));
-        let best = (total / (u64::from(self.world()) * FOR_EACH_RANK)).clamp(SMALLEST, LARGEST);
+        let best = (total / (u64::from(self.world()) * FOR_EACH_RANK)).clamp(MIN_UNIT_BYTES, MAX_UNIT_BYTES);
         let size = size.unwrap_or(best).max(1);
         let mut order: Vec<u32> = (0..self.members.len() as u32).collect();
         order.sort_by_key(|&number| self.members[number as usize].place.unwrap_or((u32::MAX, 0)));
@@ -125,7 +125,7 @@ impl Plan {
             used.resize(used.len().max(part + 1), false);
             used[part] = true;
         }
-        let of_member = |member: &Member| {
+        let of_member = |member: &PlannedTensor| {
             let rows = member.rows()?;
             let row = member.bytes / rows;
             match &member.sharing {
@@ -155,7 +155,7 @@ impl Plan {
 
     /// The pieces of a byte range of a tensor. Cuts follow the ranks' parts if those are large; otherwise pieces have about one size. Few bytes are
     /// one piece.
-    fn cuts(&self, member: &Member, range: &Range<u64>, size: u64) -> Vec<Range<u64>> {
+    fn cuts(&self, member: &PlannedTensor, range: &Range<u64>, size: u64) -> Vec<Range<u64>> {
         let whole = vec![range.clone()];
         if member.place.is_none() {
             return whole;
@@ -189,7 +189,7 @@ impl Plan {
     }
 
     fn push(&mut self, member: u32, bytes: Range<u64>) {
-        self.pieces.push(Piece { member, bytes, at: 0 });
+        self.pieces.push(UnitPiece { member, bytes, at: 0 });
     }
 
     /// Closes the open unit: sets the offsets of its pieces, and the reads.
@@ -204,11 +204,13 @@ impl Plan {
         for piece in &mut self.pieces[pieces.clone()] {
             let size = piece.bytes.end - piece.bytes.start;
             let place = self.members[piece.member as usize].place;
-            let source = place
-                .map_or(Source::Tensor(piece.member), |(file, start)| Source::File(file, start + piece.bytes.start));
+            let source = place.map_or(UnitSource::Tensor(piece.member), |(file, start)| {
+                UnitSource::File(file, start + piece.bytes.start)
+            });
             if self.extents.len() > extents
-                && let Some(Extent { at, len: before, source: Source::File(of, start) }) = self.extents.last_mut()
-                && let Source::File(file, from) = source
+                && let Some(ReadExtent { at, len: before, source: UnitSource::File(of, start) }) =
+                    self.extents.last_mut()
+                && let UnitSource::File(file, from) = source
                 && *of == file
                 && from >= *start + *before
                 && from - (*start + *before) <= MAX_GAP
@@ -219,7 +221,7 @@ impl Plan {
                 continue;
             }
             piece.at = len;
-            self.extents.push(Extent { at: len, len: size, source });
+            self.extents.push(ReadExtent { at: len, len: size, source });
             len += size;
         }
         let extents = extents..self.extents.len();
@@ -227,7 +229,7 @@ impl Plan {
     }
 }
 
-impl Member {
+impl PlannedTensor {
     /// The number of rows along the first axis, if each is a whole number of bytes that are usable unchanged.
     fn rows(&self) -> Option<u64> {
         let rows = self.shape.first().copied().filter(|&rows| rows > 0 && self.place.is_some())?;

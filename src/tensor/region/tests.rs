@@ -184,7 +184,7 @@ fn what_is_stored_together_is_not_parted() {
     let blocks = |columns| RegionBytes::new(&[4, 64], (32, 18), &[vec![0..4], vec![columns]]);
     let refused = blocks(0..48).expect_err("refused").to_string();
     assert_eq!(refused, "a tensor of the shape [4, 64] cannot be cut at 48 of axis 1: 32 elements are stored together");
-    let rows = Move { from: 18, from_stride: 36, to: 0, to_stride: 18, rows: 4, len: 18 };
+    let rows = RegionCopy { from: 18, from_stride: 36, to: 0, to_stride: 18, rows: 4, len: 18 };
     assert_eq!(blocks(32..64).expect("whole blocks").within(&(0..4 * 36)), [rows]);
 }
 

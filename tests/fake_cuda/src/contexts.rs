@@ -126,7 +126,7 @@ entry_points! {
     }
     /// Takes the calling thread's context off; the one below is its context again.
     fn cuCtxPopCurrent_v2(context: Out<Handle>) |_| {
-        context.put_if_wanted(pop()?);
+        context.put_if_requested(pop()?);
         Ok(())
     }
     /// The device of the calling thread's context.
@@ -151,8 +151,8 @@ entry_points! {
     }
     /// Streams have two priorities, as on small cards.
     fn cuCtxGetStreamPriorityRange(least: Out<i32>, greatest: Out<i32>) |_| {
-        least.put_if_wanted(0);
-        greatest.put_if_wanted(-1);
+        least.put_if_requested(0);
+        greatest.put_if_requested(-1);
         Ok(())
     }
 }

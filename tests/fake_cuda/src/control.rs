@@ -82,7 +82,7 @@ fn counters(state: &State) -> Counters {
 
 fn more_counters(state: &State) -> MoreCounters {
     MoreCounters {
-        most_device_bytes: memory::MOST_USED.load(Ordering::Relaxed),
+        most_device_bytes: memory::MAX_USED.load(Ordering::Relaxed),
         most_pinned_bytes: state.regions.most_pinned,
         registered_bytes: state.regions.registered,
         bytes_to_host: link::TO_HOST.load(Ordering::Relaxed),
@@ -152,7 +152,7 @@ pub extern "C" fn fake_cuda_reset() {
     }
     if let Ok(mut state) = state() {
         state.regions.most_pinned = state.regions.pinned + state.regions.registered;
-        memory::MOST_USED.store(state.devices.iter().map(|device| device.used).sum(), Ordering::Relaxed);
+        memory::MAX_USED.store(state.devices.iter().map(|device| device.used).sum(), Ordering::Relaxed);
     }
 }
 

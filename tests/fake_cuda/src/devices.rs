@@ -54,11 +54,11 @@ fn uuid_of(device: i32) -> [u8; 16] {
 }
 
 fn put_text(text: &str, to: &Out<c_char>, length: i32) -> Outcome {
-    let room = usize::try_from(length).ok().and_then(|length| length.checked_sub(1)).ok_or(INVALID_VALUE)?;
+    let buffer = usize::try_from(length).ok().and_then(|length| length.checked_sub(1)).ok_or(INVALID_VALUE)?;
     if to.is_null() {
         return Err(INVALID_VALUE);
     }
-    let bytes = &text.as_bytes()[..text.len().min(room)];
+    let bytes = &text.as_bytes()[..text.len().min(buffer)];
     // SAFETY: not null, and by the contract of the callers `length` bytes long, of which the text and its zero take no more.
     unsafe {
         to.address().cast::<u8>().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());

@@ -25,7 +25,7 @@ impl<T> Out<T> {
     }
 
     /// As `put`, and nothing where the caller does not want to know.
-    pub(crate) fn put_if_wanted(&self, value: T) {
+    pub(crate) fn put_if_requested(&self, value: T) {
         let _ = self.put(value);
     }
 

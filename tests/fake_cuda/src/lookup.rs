@@ -19,7 +19,7 @@ entry_points! {
         let table = entry::functions();
         let named = |suffix: &str| table.iter().find(|row| row.name.strip_suffix(suffix) == Some(name));
         let found = named("_v2").or_else(|| named(""));
-        status.put_if_wanted(if found.is_some() { FOUND } else { SYMBOL_NOT_FOUND });
+        status.put_if_requested(if found.is_some() { FOUND } else { SYMBOL_NOT_FOUND });
         function.put(found.map_or(std::ptr::null(), |row| row.address))?;
         found.map(|_| ()).ok_or(NOT_FOUND)
     }

@@ -19,7 +19,7 @@ use crate::streams::drain;
 /// Asynchronous frees that were issued and not yet executed.
 static FREEING: AtomicU64 = AtomicU64::new(0);
 /// The most device memory that was allocated at a time, of all devices together.
-pub(crate) static MOST_USED: AtomicU64 = AtomicU64::new(0);
+pub(crate) static MAX_USED: AtomicU64 = AtomicU64::new(0);
 /// New memory up to this size has bytes that are not zero, as it may have on a device, so that a copy that was forgotten is seen.
 const FILLED: u64 = 1 << 20;
 const FILL: u8 = 0xCD;
@@ -38,7 +38,7 @@ impl State {
         }
         let start = found.arena.find(length, |range| regions.overlapping(range)).ok_or(OUT_OF_MEMORY)?;
         found.used += length;
-        MOST_USED.fetch_max(used + length, Ordering::Relaxed);
+        MAX_USED.fetch_max(used + length, Ordering::Relaxed);
         if length <= FILLED {
             // SAFETY: the bytes behind addresses that were free until now, inside the arena's mapping, which can be written.
             unsafe { (found.arena.byte(start) as *mut u8).write_bytes(FILL, length as usize) };
@@ -64,9 +64,16 @@ impl State {
     }
 
     /// A region of this kind that begins here and is about to be freed by the host; whether operations may still use it.
-    fn freeable(&mut self, function: &str, start: u64, wanted: impl Fn(Kind) -> bool, otherwise: u32) -> Outcome<bool> {
+    fn freeable(
+        &mut self,
+        function: &str,
+        start: u64,
+        requested: impl Fn(Kind) -> bool,
+        otherwise: u32,
+    ) -> Outcome<bool> {
         let host = self.host.clone();
-        let region = self.regions.at(start).filter(|region| wanted(region.kind) && !region.freed).ok_or(otherwise)?;
+        let region =
+            self.regions.at(start).filter(|region| requested(region.kind) && !region.freed).ok_or(otherwise)?;
         let pending = region.pending(None, &host);
         if let Some(other) = &pending {
             violation(format!(
@@ -243,8 +250,8 @@ entry_points! {
     fn cuMemGetAddressRange_v2(base: Out<u64>, length: Out<usize>, address: u64) |_| {
         let state = state()?;
         let region = state.regions.holding(address, 1).ok_or(NOT_FOUND)?;
-        base.put_if_wanted(region.range.start);
-        length.put_if_wanted(region.length() as usize);
+        base.put_if_requested(region.range.start);
+        length.put_if_requested(region.length() as usize);
         Ok(())
     }
     /// Pinned host memory; the flags are all granted.
@@ -257,7 +264,7 @@ entry_points! {
     fn cuMemHostRegister_v2(address: u64, length: usize, flags: c_uint) |_| {
         state()?.working()?;
         let range = address..address.checked_add(length as u64).ok_or(INVALID_VALUE)?;
-        if address == 0 || length == 0 || !bring_in(&range, flags & REGISTER_READ_ONLY == 0) {
+        if address == 0 || length == 0 || !read_pages(&range, flags & REGISTER_READ_ONLY == 0) {
             return Err(INVALID_VALUE);
         }
         let mut state = state()?;
@@ -283,13 +290,13 @@ entry_points! {
 
 /// Brings all pages of a range into memory, as a driver does to pin them. Writable pages of a private mapping are copied for this. False if they
 /// cannot be read, or written.
-fn bring_in(range: &Range<u64>, writable: bool) -> bool {
+fn read_pages(range: &Range<u64>, writable: bool) -> bool {
     let start = range.start / 4096 * 4096;
     let advice = if writable { libc::MADV_POPULATE_WRITE } else { libc::MADV_POPULATE_READ };
     // SAFETY: the advice only brings in pages; what is not mapped, or cannot be used so, is an error that changes nothing.
-    let said = unsafe { libc::madvise(start as *mut c_void, (range.end - start) as usize, advice) };
-    let unknown = said != 0 && std::io::Error::last_os_error().raw_os_error() == Some(libc::EINVAL);
-    said == 0 || (unknown && is_mapped(range, writable)) // Linux before 5.14 has no such advice
+    let message = unsafe { libc::madvise(start as *mut c_void, (range.end - start) as usize, advice) };
+    let unknown = message != 0 && std::io::Error::last_os_error().raw_os_error() == Some(libc::EINVAL);
+    message == 0 || (unknown && is_mapped(range, writable)) // Linux before 5.14 has no such advice
 }
 
 /// Whether a whole range is mapped readable, and writable if `writable`.

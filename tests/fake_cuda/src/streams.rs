@@ -291,9 +291,9 @@ entry_points! {
 /// Waits for all that was issued, to this device or to all.
 pub(crate) fn drain(device: Option<usize>) -> Outcome {
     let mut locked = state()?;
-    let wanted = |tail: &Tail| device.is_none_or(|device| device == tail.device);
-    let mut tails: Vec<Tail> = locked.streams.values().map(Stream::tail).filter(wanted).collect();
-    tails.extend(locked.closed.extract_if(.., |tail| wanted(tail)));
+    let requested = |tail: &Tail| device.is_none_or(|device| device == tail.device);
+    let mut tails: Vec<Tail> = locked.streams.values().map(Stream::tail).filter(requested).collect();
+    tails.extend(locked.closed.extract_if(.., |tail| requested(tail)));
     drop(locked);
     let mut outcome = Ok(());
     for tail in tails {

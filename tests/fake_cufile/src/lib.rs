@@ -28,7 +28,7 @@ pub struct Descriptor(c_int, Place, *const c_void);
 struct Place(c_int);
 
 /// Maximum bytes of one read, so that callers have to continue.
-const MOST: usize = 1 << 20;
+const MAX: usize = 1 << 20;
 const FAILED: c_int = 5000;
 
 static READS: AtomicUsize = AtomicUsize::new(0);
@@ -74,12 +74,12 @@ pub unsafe extern "C" fn cuFileRead(handle: usize, to: u64, size: usize, offset:
     // SAFETY: the caller keeps the descriptor open; it is not closed here.
     let file = ManuallyDrop::new(unsafe { File::from_raw_fd(handle as c_int - 1) });
     // The descriptor is one for direct reads, which want pages.
-    let (start, size) = (offset as u64 / 4096 * 4096, size.min(MOST));
+    let (start, size) = (offset as u64 / 4096 * 4096, size.min(MAX));
     let skipped = offset as usize - start as usize;
-    let mut room = vec![0_u8; (skipped + size).next_multiple_of(4096) + 4096];
-    let aligned = room.as_ptr().align_offset(4096);
+    let mut buffer = vec![0_u8; (skipped + size).next_multiple_of(4096) + 4096];
+    let aligned = buffer.as_ptr().align_offset(4096);
     let whole = (skipped + size).next_multiple_of(4096);
-    let pages = &mut room[aligned..aligned + whole];
+    let pages = &mut buffer[aligned..aligned + whole];
     let Ok(read) = file.read_at(pages, start) else { return -1 };
     let count = read.saturating_sub(skipped).min(size);
     // SAFETY: the driver is open in this process, and has this function.

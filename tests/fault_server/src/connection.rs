@@ -12,7 +12,7 @@ use crate::http::{Answer, REQUEST_ID, reason};
 use crate::text::http_date;
 
 /// The longest head.
-const LONGEST_HEAD: usize = 64 << 10;
+const MAX_HEAD: usize = 64 << 10;
 /// Bytes of a file that are read and sent at a time.
 const PIECE: usize = 256 << 10;
 
@@ -70,7 +70,7 @@ impl<'a> Connection<'a> {
             let start = before.saturating_sub(3);
             let Some(at) = head[start..].windows(4).position(|bytes| bytes == b"\r\n\r\n") else {
                 self.read(&mut piece[..length])?;
-                if head.len() > LONGEST_HEAD {
+                if head.len() > MAX_HEAD {
                     return Err(io::Error::new(io::ErrorKind::InvalidData, "a head without an end"));
                 }
                 continue;

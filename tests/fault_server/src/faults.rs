@@ -209,9 +209,9 @@ impl Rule {
 
     fn hits(&mut self, head: &Head, operation: Operation) -> bool {
         let contains = |text: &String| head.path.contains(text.as_str()) || head.target.contains(text.as_str());
-        let is_asked =
+        let is_requested =
             self.path.as_ref().is_none_or(contains) && self.method.as_ref().is_none_or(|m| *m == head.method);
-        if !is_asked || !self.fault.is_for(head, operation) {
+        if !is_requested || !self.fault.is_for(head, operation) {
             return false;
         }
         self.seen += 1;

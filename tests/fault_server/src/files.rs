@@ -130,7 +130,7 @@ pub(crate) fn digest(mut bytes: impl Read) -> io::Result<String> {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Asked {
+enum RangeRequest {
     Whole,
     /// First and end, within the object.
     Range(u64, u64),
@@ -138,18 +138,18 @@ enum Asked {
 }
 
 /// The range that a header `Range` requests. An invalid one, and several ranges, stand for the whole file.
-fn asked(range: Option<&str>, total: u64) -> Asked {
+fn wanted_ranges(range: Option<&str>, total: u64) -> RangeRequest {
     let Some((first, last)) = range.and_then(|text| text.strip_prefix("bytes=")?.split_once('-')) else {
-        return Asked::Whole;
+        return RangeRequest::Whole;
     };
     let number = |text: &str| text.trim().parse::<u64>().ok();
     let (first, end) = match (number(first), number(last)) {
         (Some(first), Some(last)) if first <= last => (first, last.saturating_add(1).min(total)),
         (Some(first), None) if last.trim().is_empty() => (first, total),
         (None, Some(count)) if first.trim().is_empty() => (total.saturating_sub(count), total),
-        _ => return Asked::Whole,
+        _ => return RangeRequest::Whole,
     };
-    if first < end { Asked::Range(first, end) } else { Asked::OutOfReach }
+    if first < end { RangeRequest::Range(first, end) } else { RangeRequest::OutOfReach }
 }
 
 /// Whether one of the tags of a header such as `If-Match` is this one.
@@ -164,10 +164,10 @@ pub(crate) fn precondition(head: &Head, object: Option<&Object>) -> Option<Answe
         (Some(tags), Some(object)) => !matches(tags, &object.tag),
         (None, _) => false,
     };
-    let is_there = head.header("if-none-match").zip(object).is_some_and(|(tags, object)| matches(tags, &object.tag));
-    let is_there = is_there || object.is_some() && head.header("x-goog-if-generation-match") == Some("0");
+    let is_present = head.header("if-none-match").zip(object).is_some_and(|(tags, object)| matches(tags, &object.tag));
+    let is_present = is_present || object.is_some() && head.header("x-goog-if-generation-match") == Some("0");
     let failed = "At least one of the pre-conditions you specified did not hold";
-    (is_wrong || is_there).then(|| Answer::error(412, "PreconditionFailed", failed))
+    (is_wrong || is_present).then(|| Answer::error(412, "PreconditionFailed", failed))
 }
 
 /// An object or the range of it that a GET or HEAD asks for.
@@ -185,10 +185,10 @@ pub(crate) fn serve(head: &Head, object: &Object) -> Answer {
     }
     let is_current = head.header("if-range").is_none_or(|tag| matches(tag, &object.tag));
     let total = object.length;
-    let (status, first, end) = match asked(head.header("range").filter(|_| is_current), total) {
-        Asked::Whole => (200, 0, total),
-        Asked::Range(first, end) => (206, first, end),
-        Asked::OutOfReach => {
+    let (status, first, end) = match wanted_ranges(head.header("range").filter(|_| is_current), total) {
+        RangeRequest::Whole => (200, 0, total),
+        RangeRequest::Range(first, end) => (206, first, end),
+        RangeRequest::OutOfReach => {
             let answer = Answer::error(416, "InvalidRange", "The requested range is not satisfiable");
             return answer.with("Content-Range", format!("bytes */{total}"));
         }
@@ -224,21 +224,21 @@ mod tests {
 
     #[test]
     fn ranges_are_read_as_http_says() {
-        assert_eq!(asked(None, 10), Asked::Whole);
+        assert_eq!(wanted_ranges(None, 10), RangeRequest::Whole);
         for (range, result) in [
-            ("bytes=0-0", Asked::Range(0, 1)),
-            ("bytes=3-", Asked::Range(3, 10)),
-            ("bytes=3-99", Asked::Range(3, 10)),
-            ("bytes=-4", Asked::Range(6, 10)),
-            ("bytes=-40", Asked::Range(0, 10)),
-            ("bytes=10-", Asked::OutOfReach),
-            ("bytes=-0", Asked::OutOfReach),
-            ("bytes=4-3", Asked::Whole),
-            ("bytes=0-1,3-4", Asked::Whole),
-            ("bytes=-", Asked::Whole),
-            ("lines=0-1", Asked::Whole),
+            ("bytes=0-0", RangeRequest::Range(0, 1)),
+            ("bytes=3-", RangeRequest::Range(3, 10)),
+            ("bytes=3-99", RangeRequest::Range(3, 10)),
+            ("bytes=-4", RangeRequest::Range(6, 10)),
+            ("bytes=-40", RangeRequest::Range(0, 10)),
+            ("bytes=10-", RangeRequest::OutOfReach),
+            ("bytes=-0", RangeRequest::OutOfReach),
+            ("bytes=4-3", RangeRequest::Whole),
+            ("bytes=0-1,3-4", RangeRequest::Whole),
+            ("bytes=-", RangeRequest::Whole),
+            ("lines=0-1", RangeRequest::Whole),
         ] {
-            assert_eq!(asked(Some(range), 10), result, "{range}");
+            assert_eq!(wanted_ranges(Some(range), 10), result, "{range}");
         }
     }
 

@@ -137,9 +137,9 @@ impl<R: Read> Read for Chunks<R> {
             }
         }
         let Some(left) = self.left else { return Ok(0) };
-        let room = bytes.len().min(usize::try_from(left).unwrap_or(usize::MAX));
-        let read = self.wire.read(&mut bytes[..room])?;
-        if read == 0 && room > 0 {
+        let buffer = bytes.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+        let read = self.wire.read(&mut bytes[..buffer])?;
+        if read == 0 && buffer > 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         self.left = Some(left - read as u64);

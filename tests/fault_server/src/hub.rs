@@ -12,7 +12,7 @@ use crate::text::{encode_percent, json_text};
 
 /// A path below `/hub`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Asked {
+pub(crate) enum HubRequest {
     Model {
         model: String,
         revision: String,
@@ -30,19 +30,19 @@ pub(crate) enum Asked {
     },
 }
 
-pub(crate) fn asked(path: &str) -> Option<Asked> {
+pub(crate) fn requested(path: &str) -> Option<HubRequest> {
     let owned = str::to_owned;
     if let Some(rest) = path.strip_prefix("api/models/") {
         if let Some((model, rest)) = rest.split_once("/tree/") {
             let (revision, folder) = rest.split_once('/').unwrap_or((rest, ""));
-            return Some(Asked::Tree { model: owned(model), revision: owned(revision), folder: owned(folder) });
+            return Some(HubRequest::Tree { model: owned(model), revision: owned(revision), folder: owned(folder) });
         }
         let (model, revision) = rest.split_once("/revision/").unwrap_or((rest, "main"));
-        return Some(Asked::Model { model: owned(model), revision: owned(revision) });
+        return Some(HubRequest::Model { model: owned(model), revision: owned(revision) });
     }
     let (model, rest) = path.split_once("/resolve/")?;
     let (revision, file) = rest.split_once('/')?;
-    Some(Asked::File { model: owned(model), revision: owned(revision), file: owned(file) })
+    Some(HubRequest::File { model: owned(model), revision: owned(revision), file: owned(file) })
 }
 
 /// The links that were handed out, and how often each was followed.
@@ -84,18 +84,18 @@ fn revision_of(files: &Files, model: &str, revision: &str) -> Result<(Vec<(Strin
     }
 }
 
-pub(crate) fn answer(files: &Files, links: &Links, head: &Head, asked: &Asked) -> Answer {
+pub(crate) fn answer(files: &Files, links: &Links, head: &Head, requested: &HubRequest) -> Answer {
     if !matches!(head.method.as_str(), "GET" | "HEAD") {
         return Answer::text(405, "text/plain", "The hub is read with GET and HEAD.\n");
     }
-    let answered = match asked {
-        Asked::Model { model, revision } => {
+    let answered = match requested {
+        HubRequest::Model { model, revision } => {
             revision_of(files, model, revision).map(|(siblings, commit)| describe(head, model, &siblings, &commit))
         }
-        Asked::Tree { model, revision, folder } => {
+        HubRequest::Tree { model, revision, folder } => {
             revision_of(files, model, revision).map(|(siblings, commit)| list(head, &siblings, folder, &commit))
         }
-        Asked::File { model, revision, file } => {
+        HubRequest::File { model, revision, file } => {
             revision_of(files, model, revision).map(|(_, commit)| resolve(files, links, head, model, file, &commit))
         }
     };
@@ -191,14 +191,15 @@ mod tests {
 
     #[test]
     fn paths_name_models_and_files() {
-        let model =
-            |model: &str, revision: &str| Some(Asked::Model { model: model.to_owned(), revision: revision.to_owned() });
-        assert_eq!(asked("api/models/org/name"), model("org/name", "main"));
-        assert_eq!(asked("api/models/org/name/revision/r"), model("org/name", "r"));
-        let file = Asked::File { model: "o/n".to_owned(), revision: "main".to_owned(), file: "a/b".to_owned() };
-        assert_eq!(asked("o/n/resolve/main/a/b"), Some(file));
-        let tree = Asked::Tree { model: "o/n".to_owned(), revision: "main".to_owned(), folder: "a".to_owned() };
-        assert_eq!(asked("api/models/o/n/tree/main/a"), Some(tree));
-        assert_eq!(asked("o/n/blob/main"), None);
+        let model = |model: &str, revision: &str| {
+            Some(HubRequest::Model { model: model.to_owned(), revision: revision.to_owned() })
+        };
+        assert_eq!(requested("api/models/org/name"), model("org/name", "main"));
+        assert_eq!(requested("api/models/org/name/revision/r"), model("org/name", "r"));
+        let file = HubRequest::File { model: "o/n".to_owned(), revision: "main".to_owned(), file: "a/b".to_owned() };
+        assert_eq!(requested("o/n/resolve/main/a/b"), Some(file));
+        let tree = HubRequest::Tree { model: "o/n".to_owned(), revision: "main".to_owned(), folder: "a".to_owned() };
+        assert_eq!(requested("api/models/o/n/tree/main/a"), Some(tree));
+        assert_eq!(requested("o/n/blob/main"), None);
     }
 }

@@ -16,9 +16,9 @@ use crate::http::{Answer, Head};
 use crate::text::{escape_xml, xml_fields};
 
 /// Parts but the last are at least this long, if stores are strict.
-const SMALLEST_PART: u64 = 5 << 20;
+const MIN_PART: u64 = 5 << 20;
 /// The longest list of parts, or of keys, that is read.
-const LONGEST_LIST: u64 = 4 << 20;
+const MAX_LIST: u64 = 4 << 20;
 
 pub(crate) struct StoredPart {
     pub(crate) path: PathBuf,
@@ -165,7 +165,7 @@ impl Uploads {
         (is_strict, has_md5): (bool, bool),
     ) -> io::Result<Answer> {
         let mut xml = String::new();
-        body.take(LONGEST_LIST).read_to_string(&mut xml)?;
+        body.take(MAX_LIST).read_to_string(&mut xml)?;
         let id = head.value("uploadId").unwrap_or_default();
         let numbers: Option<Vec<u32>> = xml_fields(&xml, "PartNumber").iter().map(|text| text.parse().ok()).collect();
         let numbers = numbers.unwrap_or_default();
@@ -189,7 +189,7 @@ impl Uploads {
             let Some(parts) = numbers.iter().zip(&tags).map(of).collect::<Option<Vec<&StoredPart>>>() else {
                 return Ok(Answer::error(400, "InvalidPart", "One or more of the specified parts could not be found."));
             };
-            if is_strict && parts[..parts.len() - 1].iter().any(|part| part.length < SMALLEST_PART) {
+            if is_strict && parts[..parts.len() - 1].iter().any(|part| part.length < MIN_PART) {
                 let small = "Your proposed upload is smaller than the minimum allowed size";
                 return Ok(Answer::error(400, "EntityTooSmall", small));
             }
@@ -302,7 +302,7 @@ pub(crate) fn discard(body: &mut dyn Read) -> io::Result<u64> {
 /// A short body as text, as lists of keys are.
 pub(crate) fn text_of(body: &mut dyn Read) -> io::Result<String> {
     let mut text = Vec::new();
-    let mut body = body.take(LONGEST_LIST);
+    let mut body = body.take(MAX_LIST);
     io::copy(&mut body, &mut text as &mut dyn Write)?;
     String::from_utf8(text).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
 }

@@ -2,7 +2,7 @@
 
 use crate::azure;
 use crate::http::Head;
-use crate::hub::{self, Asked};
+use crate::hub::{self, HubRequest};
 use crate::s3::{self, Operation};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub(crate) enum Route {
         key: String,
     },
     /// `/hub/…`.
-    Hub(Asked),
+    Hub(HubRequest),
     /// `/machine/…`: who programs on a machine are.
     Machine(String),
     /// `/cdn/…`: what links of the hub lead to.
@@ -46,7 +46,7 @@ impl Route {
                 let (container, key) = rest.split_once('/').unwrap_or((rest, ""));
                 Self::Azure { container: owned(container), key: owned(key) }
             }
-            "hub" => hub::asked(rest).map_or(Self::Nothing, Self::Hub),
+            "hub" => hub::requested(rest).map_or(Self::Nothing, Self::Hub),
             "machine" => Self::Machine(owned(rest)),
             "cdn" => Self::Link(owned(rest)),
             "_control" | "_counts" | "_log" => Self::Control(owned(first)),
@@ -59,7 +59,7 @@ impl Route {
             Self::Store { key, .. } => s3::operation(head, key),
             Self::Azure { key, .. } => azure::operation(head, key),
             Self::File(_) | Self::Link(_) => Operation::Read,
-            Self::Hub(Asked::Model { .. } | Asked::Tree { .. }) => Operation::List,
+            Self::Hub(HubRequest::Model { .. } | HubRequest::Tree { .. }) => Operation::List,
             _ => Operation::Other,
         }
     }

@@ -259,7 +259,7 @@ fn answer(
     let taken = discard(body)?;
     let is_read = matches!(head.method.as_str(), "GET" | "HEAD");
     let answer = match route {
-        Route::Hub(asked) => hub::answer(files, links, head, asked),
+        Route::Hub(requested) => hub::answer(files, links, head, requested),
         Route::Machine(path) => machine::answer(head, path),
         Route::File(_) | Route::Link(_) if !is_read => Answer::text(405, "text/plain", "Files are only read.\n"),
         Route::File(path) => match files.object(path, version) {

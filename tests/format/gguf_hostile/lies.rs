@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use max_weights::format::{Options, Parse, gguf};
+use max_weights::format::{HeaderOptions, Parse, gguf};
 
-use super::{LEAST_TENSOR, START, assert_fault, fault_of, one, refused};
+use super::{MIN_TENSOR, START, assert_fault, fault_of, one, refused};
 use crate::gguf_files::{ARRAY, Made, STRING, U8, U16, U32, U64};
 
 #[test]
@@ -67,7 +67,7 @@ fn cve_2024_25666_tensor_count_beyond_the_file() {
     let made = |data| Made::new(3, 0).tensor("a", &[1], 0, 0).pad(32).data(data);
     refused(&made(32), "gguf.tensor-count", None, 8);
     // Enough bytes for more records: the bytes after the only record are read as one.
-    refused(&made(64), "gguf.string-length", None, START + LEAST_TENSOR + 8 + 8);
+    refused(&made(64), "gguf.string-length", None, START + MIN_TENSOR + 8 + 8);
 }
 
 #[test]
@@ -85,20 +85,20 @@ fn cve_2024_25668_string_in_an_array_beyond_the_file() {
 }
 
 /// As many elements as a shape may have, in whole blocks of 32; in Q8_0 they take 34 / 32 as many bytes: more than 2^63.
-const MOST_ELEMENTS: u64 = (1 << 63) - 32;
-const MOST_BYTES: u64 = MOST_ELEMENTS / 32 * 34;
+const MAX_ELEMENTS: u64 = (1 << 63) - 32;
+const MAX_BYTES: u64 = MAX_ELEMENTS / 32 * 34;
 
 #[test]
 fn cve_2025_53630_sizes_whose_sum_wraps() {
-    let start = Made::new(2, 0).tensor("a", &[MOST_ELEMENTS], 8, 0);
-    let made = start.tensor("b", &[MOST_ELEMENTS], 8, MOST_BYTES.next_multiple_of(32)).pad(32).data(64);
-    let record = START + LEAST_TENSOR + 8;
+    let start = Made::new(2, 0).tensor("a", &[MAX_ELEMENTS], 8, 0);
+    let made = start.tensor("b", &[MAX_ELEMENTS], 8, MAX_BYTES.next_multiple_of(32)).pad(32).data(64);
+    let record = START + MIN_TENSOR + 8;
     refused(&made, "gguf.size-overflow", Some("b"), record + 9 + 4 + 8 + 4);
 }
 
 #[test]
 fn cve_2026_27940_size_that_wraps_when_padded() {
-    let made = Made::new(1, 1).key("general.alignment", U64).u64(1 << 63).tensor("a", &[MOST_ELEMENTS], 8, 0);
+    let made = Made::new(1, 1).key("general.alignment", U64).u64(1 << 63).tensor("a", &[MAX_ELEMENTS], 8, 0);
     let fault = fault_of(&made.data(64));
     assert_eq!((fault.rule.id, fault.tensor.as_deref()), ("gguf.size-overflow", Some("a")), "{fault}");
     assert!(fault.message.contains("with its padding"), "{fault}");
@@ -139,8 +139,8 @@ fn file_of_65_bytes_with_an_array_of_2_to_the_60_answers_at_once() {
 #[test]
 fn array_of_many_strings_in_a_huge_sparse_file_is_refused_by_the_limit_not_by_memory() {
     let made = Made::new(0, 1).key("tokens", ARRAY).array(STRING, 1 << 36).raw(&[0; 64]);
-    let options = Options::default();
-    let mut parser = gguf::Parser::new(made.bytes, 1 << 40, &options);
+    let options = HeaderOptions::default();
+    let mut parser = gguf::GgufParser::new(made.bytes, 1 << 40, &options);
     assert_fault(
         parser.advance().expect_err("nothing more is asked for").diagnostic().unwrap(),
         "gguf.header-too-long",

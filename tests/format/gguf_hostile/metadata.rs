@@ -1,7 +1,7 @@
 //! Keys, values, and the alignment that they give.
 
-use max_weights::format::gguf::{MAX_ARRAY_DEPTH, Value};
-use max_weights::format::{Limits, Options};
+use max_weights::format::gguf::{GgufValue, MAX_ARRAY_DEPTH};
+use max_weights::format::{HeaderLimits, HeaderOptions};
 
 use super::{START, assert_fault, fault_of, noted, read, read_with, refused};
 use crate::gguf_files::{ARRAY, BOOL, F32, Made, STRING, U8, U32, U64};
@@ -43,10 +43,10 @@ fn arrays_in_arrays_to_the_limit_and_one_deeper() {
     let read = read(&nested(MAX_ARRAY_DEPTH));
     let mut value = read.metadata.get("a");
     for _ in 0..MAX_ARRAY_DEPTH {
-        let Some(Value::Array(array)) = value else { panic!("{value:?}") };
+        let Some(GgufValue::Array(array)) = value else { panic!("{value:?}") };
         value = array.iter().next();
     }
-    assert_eq!(value, Some(Value::U8(9)));
+    assert_eq!(value, Some(GgufValue::U8(9)));
     assert_eq!(fault_of(&nested(MAX_ARRAY_DEPTH + 1)).rule.id, "gguf.array-depth");
     assert_eq!(fault_of(&nested(100_000)).rule.id, "gguf.array-depth");
 }
@@ -54,19 +54,19 @@ fn arrays_in_arrays_to_the_limit_and_one_deeper() {
 #[test]
 fn bool_that_is_neither_0_nor_1() {
     let read = noted(&Made::new(0, 1).key("a", BOOL).raw(&[7]), "gguf.bool", None, START + 13);
-    assert_eq!(read.metadata.get("a"), Some(Value::Bool(true)));
+    assert_eq!(read.metadata.get("a"), Some(GgufValue::Bool(true)));
 }
 
 #[test]
 fn text_that_is_not_utf8_is_given_as_bytes() {
     let read = noted(&Made::new(0, 1).key("a", STRING).string(b"\xff!"), "gguf.text-utf8", None, START + 13);
-    assert_eq!(read.metadata.get("a"), Some(Value::Bytes(b"\xff!")));
+    assert_eq!(read.metadata.get("a"), Some(GgufValue::Bytes(b"\xff!")));
 }
 
 #[test]
 fn metadata_entries_at_the_limit_and_one_above() {
-    let limits = Limits { metadata_entries: 2, ..Limits::default() };
-    let options = Options { limits, ..Options::default() };
+    let limits = HeaderLimits { metadata_entries: 2, ..HeaderLimits::default() };
+    let options = HeaderOptions { limits, ..HeaderOptions::default() };
     let made = |count| (0..count).fold(Made::new(0, count), |made, i| made.key([b'a' + i as u8], U8).raw(&[1]));
     assert!(read_with(&made(2), &options).is_ok());
     let error = read_with(&made(3), &options).expect_err("refused");

@@ -11,21 +11,21 @@ mod tensors;
 use crate::gguf_files::Made;
 use max_weights::error::{Diagnostic, Error};
 use max_weights::format::gguf::{self, Gguf};
-use max_weights::format::{Options, Parse, Progress};
+use max_weights::format::{HeaderOptions, Parse, ParseProgress};
 
-fn read_with(made: &Made, options: &Options) -> Result<Gguf, Error> {
-    match gguf::Parser::new(made.bytes.clone(), made.len(), options).advance()? {
-        Progress::Done(gguf) => Ok(gguf),
-        Progress::Need(parts) => panic!("asks for {parts:?} of a file of {}", made.len()),
+fn read_with(made: &Made, options: &HeaderOptions) -> Result<Gguf, Error> {
+    match gguf::GgufParser::new(made.bytes.clone(), made.len(), options).advance()? {
+        ParseProgress::Done(gguf) => Ok(gguf),
+        ParseProgress::Need(parts) => panic!("asks for {parts:?} of a file of {}", made.len()),
     }
 }
 
 fn read(made: &Made) -> Gguf {
-    read_with(made, &Options::default()).expect("accepted")
+    read_with(made, &HeaderOptions::default()).expect("accepted")
 }
 
 fn fault_of(made: &Made) -> Diagnostic {
-    read_with(made, &Options::default()).expect_err("refused").diagnostic().expect("a fault").clone()
+    read_with(made, &HeaderOptions::default()).expect_err("refused").diagnostic().expect("a fault").clone()
 }
 
 #[track_caller]
@@ -52,7 +52,7 @@ fn noted(made: &Made, rule: &str, tensor: Option<&str>, offset: u64) -> Gguf {
 
 /// Bytes before the first key or, without keys, the first record.
 const START: u64 = 24;
-const LEAST_TENSOR: u64 = 25;
+const MIN_TENSOR: u64 = 25;
 
 /// A file with one tensor, whose record begins at [`START`], and the data it claims.
 fn one(name: &str, dims: &[u64], type_id: u32, data: usize) -> Made {

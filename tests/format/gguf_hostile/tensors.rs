@@ -1,10 +1,10 @@
 //! Names, shapes and types of tensors.
 
-use max_weights::format::{Limits, Options};
+use max_weights::format::{HeaderLimits, HeaderOptions};
 use max_weights::quant::Encoding;
 use max_weights::tensor::Element;
 
-use super::{LEAST_TENSOR, START, assert_fault, fault_of, noted, one, read, read_with, refused};
+use super::{MIN_TENSOR, START, assert_fault, fault_of, noted, one, read, read_with, refused};
 use crate::gguf_files::Made;
 
 #[test]
@@ -22,8 +22,9 @@ fn name_that_is_not_utf8() {
 fn name_with_a_nul() {
     let made = one("a\0b", &[8], 0, 32);
     refused(&made, "gguf.name-nul", Some("a\0b"), START);
-    let read = read_with(&made, &Options { policy: max_weights::error::Policy::Lenient, ..Options::default() })
-        .expect("accepted");
+    let read =
+        read_with(&made, &HeaderOptions { policy: max_weights::error::Policy::Lenient, ..HeaderOptions::default() })
+            .expect("accepted");
     assert_fault(&read.header.findings[0], "gguf.name-nul", Some("a\0b"), START);
 }
 
@@ -37,7 +38,7 @@ fn name_of_64_bytes() {
 #[test]
 fn name_given_twice() {
     let made = Made::new(2, 0).tensor("a", &[8], 0, 32).tensor("a", &[8], 0, 0).pad(32).data(64);
-    let fault = refused(&made, "gguf.duplicate-name", Some("a"), START + LEAST_TENSOR + 8);
+    let fault = refused(&made, "gguf.duplicate-name", Some("a"), START + MIN_TENSOR + 8);
     assert!(fault.message.contains("first at byte 24"), "{fault}");
 }
 
@@ -150,8 +151,8 @@ fn types_whose_number_a_fork_uses_are_told_from_a_file_that_was_cut_short() {
 
 #[test]
 fn types_that_are_not_known_to_the_limit_and_one_above() {
-    let limits = Limits { unknown_dtypes: 3, ..Limits::default() };
-    let options = Options { limits, ..Options::default() };
+    let limits = HeaderLimits { unknown_dtypes: 3, ..HeaderLimits::default() };
+    let options = HeaderOptions { limits, ..HeaderOptions::default() };
     let made = |types: u32| {
         let start = Made::new(types.into(), 0);
         (0..types)
@@ -166,8 +167,8 @@ fn types_that_are_not_known_to_the_limit_and_one_above() {
 
 #[test]
 fn findings_beyond_the_limit_are_counted() {
-    let limits = Limits { findings: 2, ..Limits::default() };
-    let options = Options { limits, ..Options::default() };
+    let limits = HeaderLimits { findings: 2, ..HeaderLimits::default() };
+    let options = HeaderOptions { limits, ..HeaderOptions::default() };
     let start = Made::new(5, 0);
     let made = (0..5).fold(start, |made, i| made.tensor(format!("{i}"), &[8], 99, i * 32)).pad(32).data(160);
     let findings = read_with(&made, &options).expect("accepted").header.findings;

@@ -171,14 +171,14 @@ def test_a_key_of_metadata_that_is_not_there_has_near_ones(tmp_path: Path) -> No
         ("~/x.safetensors", f"give {Path.home()}/x.safetensors"),
     ],
 )
-def test_what_is_no_path_says_what_to_give_instead(path: str, said: str) -> None:
+def test_what_is_no_path_says_what_to_give_instead(path: str, message: str) -> None:
     with pytest.raises(FileNotFoundError) as raised:
         load_weights(path)
-    assert said in str(raised.value)
+    assert message in str(raised.value)
     assert "did you mean" not in str(raised.value)
     done = command("ls", path)
     assert done.status == 3
-    assert said in done.stderr
+    assert message in done.stderr
 
 
 def test_a_short_name_has_no_near_ones_that_are_others() -> None:

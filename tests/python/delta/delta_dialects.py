@@ -89,8 +89,8 @@ def write_index(folder: Path, metadata: Mapping[str, object], weight_map: Mappin
 def read_published(folder: Path, base: Tensors) -> Tensors:
     """The version that a folder makes of a base, with the checks of the receivers."""
     index = json.loads((folder / INDEX).read_text())
-    said: dict[str, str] = index["metadata"]
-    assert said["compression_format"] == "zstd"
+    message: dict[str, str] = index["metadata"]
+    assert message["compression_format"] == "zstd"
     new = dict(base)
     for file in sorted(set(index["weight_map"].values())):
         with safe_open(folder / file, framework="np") as tensors:
@@ -98,7 +98,7 @@ def read_published(folder: Path, base: Tensors) -> Tensors:
                 assert index["weight_map"][name] == file
                 raw = zstandard.ZstdDecompressor().decompress(tensors.get_tensor(name).tobytes())
                 after = flat(base[name]).copy()
-                if said["delta_encoding"] == "xor":
+                if message["delta_encoding"] == "xor":
                     after ^= np.frombuffer(raw, np.uint8)
                 else:
                     count = int(np.frombuffer(raw, "<u4", 1)[0])
@@ -106,7 +106,7 @@ def read_published(folder: Path, base: Tensors) -> Tensors:
                     assert np.all(np.diff(places.astype(np.int64)) > 0)
                     after[places] = np.frombuffer(raw, np.uint8, offset=4 + 4 * count)
                 sums: dict[str, str] = tensors.metadata() or {}
-                assert checksum(said["checksum_format"], after.tobytes()) == sums[name]
+                assert checksum(message["checksum_format"], after.tobytes()) == sums[name]
                 new[name] = np.frombuffer(after.tobytes(), base[name].dtype).reshape(base[name].shape)
     return new
 
@@ -145,10 +145,10 @@ def read_trl(path: Path, base: Tensors) -> Tensors:
     """The version that a sparse patch of TRL makes of a base: all of its places are gaps."""
     new = dict(base)
     with safe_open(path, framework="np") as tensors:
-        said: dict[str, str] = tensors.metadata() or {}
-        assert (said["format"], said["version"], said["sparse"]) == ("sparse_weight_patch", "1", "True")
-        assert said["encoding"] == "gap_delta"
-        assert int(said["model_version"]) > int(said["prev_model_version"])
+        message: dict[str, str] = tensors.metadata() or {}
+        assert (message["format"], message["version"], message["sparse"]) == ("sparse_weight_patch", "1", "True")
+        assert message["encoding"] == "gap_delta"
+        assert int(message["model_version"]) > int(message["prev_model_version"])
         names = set(tensors.keys())
         if names == {"__empty_delta__"}:
             return new

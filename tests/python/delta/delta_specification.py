@@ -42,10 +42,10 @@ def metadata(path: Path) -> dict[str, object]:
     assert isinstance(pairs, dict)
     assert set(pairs) == {KEY, DIGEST}
     assert pairs[DIGEST] == header_digest(pairs[KEY], header, data)
-    said: dict[str, object] = json.loads(pairs[KEY])
-    assert said["version"] == 2
-    assert set(said) == FIELDS
-    return said
+    message: dict[str, object] = json.loads(pairs[KEY])
+    assert message["version"] == 2
+    assert set(message) == FIELDS
+    return message
 
 
 def header_digest(text: str, tensors: Mapping[str, object], data: int) -> str:
@@ -96,9 +96,9 @@ def unchanged(names: Iterable[str]) -> np.ndarray:
     return np.array(sorted(xxhash.xxh3_64(name.encode()).intdigest() for name in names), np.uint64)
 
 
-def sealed(tensors: Mapping[str, np.ndarray], said: Mapping[str, object], to: Path) -> Path:
+def sealed(tensors: Mapping[str, np.ndarray], message: Mapping[str, object], to: Path) -> Path:
     """Write a delta of these tensors and this description, with the digest of its header."""
-    pairs = {KEY: json.dumps(said), DIGEST: "0" * 32}
+    pairs = {KEY: json.dumps(message), DIGEST: "0" * 32}
     write_tensors(dict(tensors), to, pairs)
     header, data = _header(to)
     del header["__metadata__"]
@@ -128,19 +128,19 @@ def identity(tensors: Mapping[str, np.ndarray]) -> str:
 
 def apply(base: Mapping[str, np.ndarray], path: Path) -> dict[str, np.ndarray]:
     """The version that a delta makes of a base."""
-    said, stored = metadata(path), read_tensors(path)
-    changed, removed, whole, samples = (said[name] for name in ("changed", "removed", "whole", "samples"))
+    message, stored = metadata(path), read_tensors(path)
+    changed, removed, whole, samples = (message[name] for name in ("changed", "removed", "whole", "samples"))
     assert isinstance(changed, dict)
     assert isinstance(removed, list)
     assert isinstance(whole, dict)
     assert isinstance(samples, list)
-    assert identity(base) == said["base"]
-    assert tensors_digest(base) == said["base_tensors"]
+    assert identity(base) == message["base"]
+    assert tensors_digest(base) == message["base_tensors"]
     for name, number, digest in samples:
         step = BLOCK * width(base[name].dtype)
         assert hash_of(base[name].tobytes()[number * step : (number + 1) * step]) == digest
     names = stored.pop(f"{PREFIX}unchanged")
-    assert hash_of(names.tobytes()) == said["unchanged"]
+    assert hash_of(names.tobytes()) == message["unchanged"]
     assert np.array_equal(names, unchanged(set(base) - {*removed, *changed, *whole}))
     new = {name: tensor.copy() for name, tensor in base.items() if name not in removed}
     for name, (dtype, shape, digest) in changed.items():
@@ -161,7 +161,7 @@ def apply(base: Mapping[str, np.ndarray], path: Path) -> dict[str, np.ndarray]:
         assert hash_of(rows.tobytes()) == digest
         assert np.array_equal(rows, rows_of(new[name]))
     assert not stored
-    assert identity(new) == said["target"]
+    assert identity(new) == message["target"]
     return new
 
 

@@ -22,10 +22,10 @@ import max_weights
 from command_line import measured
 from conftest import ROOT
 from fault_server import FaultServer
+from faults import saver
 from max_weights import delta, load_weights
 from max_weights._core import command_line
 from max_weights.errors import ArgumentError, FormatError, UnsupportedError
-from misfortune import saver
 from refusals import refuses
 
 __all__ = ["saver"]
@@ -215,8 +215,8 @@ def test_commands_take_a_folder_of_several_deltas(chain: Chain, tmp_path: Path) 
         return done.stdout
 
     expected = max_weights.diff(chain.version(0), chain.version(3), metadata=False)
-    said = json.loads(run("diff", chain.version(0), folder, "--json", status=1))
-    assert len(said["changed"]) == len(expected.by_kind("changed")) > 0
+    message = json.loads(run("diff", chain.version(0), folder, "--json", status=1))
+    assert len(message["changed"]) == len(expected.by_kind("changed")) > 0
     assert max_weights.diff(chain.version(0), [chain.version(0), folder], metadata=False).findings == expected.findings
     with pytest.raises((FormatError, OSError)):
         max_weights.diff(chain.version(0), tmp_path / "nothing")
@@ -278,8 +278,8 @@ def test_the_vectors_of_the_specification_are_what_is_written(tmp_path: Path) ->
     assert bytes.fromhex("".join(re.findall(r"`([0-9a-f ]{2,14})`", vectors)[:4])) == record
     *counts, before, after, of_record = stored[f"{specification.PREFIX}blocks/w"][0].tolist()
     assert f"| {', '.join(map(str, counts))}, {before:#018x}, {after:#018x}, {of_record:#018x} |" in vectors
-    said = specification.metadata(path)
-    assert re.findall(r"`([0-9a-f]{32})`", vectors)[:3] == [summary.base, summary.target, said["base_tensors"]]
+    message = specification.metadata(path)
+    assert re.findall(r"`([0-9a-f]{32})`", vectors)[:3] == [summary.base, summary.target, message["base_tensors"]]
 
 
 def test_runs_take_no_place_for_each_element(tmp_path: Path) -> None:
@@ -404,15 +404,15 @@ def test_tensors_that_do_not_fit_are_named(chain: Chain) -> None:
 
 def rewritten(path: Path, to: Path, change: Callable[[Tensors, dict[str, Any]], object]) -> Path:
     """A delta in which something was changed, with digests that fit."""
-    tensors, said = load_file(path), specification.metadata(path)
-    change(tensors, said)
-    for name, entry in [*said["changed"].items(), *said["whole"].items()]:  # type: ignore[attr-defined]
+    tensors, message = load_file(path), specification.metadata(path)
+    change(tensors, message)
+    for name, entry in [*message["changed"].items(), *message["whole"].items()]:  # type: ignore[attr-defined]
         rows = tensors.get(f"{specification.PREFIX}blocks/{name}")
         if rows is not None and isinstance(entry, list):
             entry[2:] = [specification.hash_of(rows.tobytes())]
         elif rows is not None:
-            said["whole"][name] = specification.hash_of(rows.tobytes())  # type: ignore[index]
-    return specification.sealed(tensors, said, to)
+            message["whole"][name] = specification.hash_of(rows.tobytes())  # type: ignore[index]
+    return specification.sealed(tensors, message, to)
 
 
 BLOCKS, CHANGES = f"{specification.PREFIX}blocks/", f"{specification.PREFIX}changes/"
@@ -426,7 +426,7 @@ def test_validation_finds_what_is_wrong_with_a_delta_alone(chain: Chain, tmp_pat
         path = rewritten(chain.delta(1), tmp_path / "d.safetensors", change)
         return [f"{finding.rule} {finding.name}" for finding in max_weights.validate(path).findings]
 
-    assert found(lambda _tensors, _said: None) == []
+    assert found(lambda _tensors, _messages: None) == []
 
     def shorter(tensors: Tensors, _: dict[str, Any]) -> None:
         tensors[f"{CHANGES}b.weight"] = tensors[f"{CHANGES}b.weight"][:-1].copy()
@@ -439,11 +439,13 @@ def test_validation_finds_what_is_wrong_with_a_delta_alone(chain: Chain, tmp_pat
     assert found(lambda tensors, _: tensors.pop(f"{BLOCKS}a.weight")) == ["delta.header None"]
 
     def shape(dtype: str, *dims: int) -> Callable[[Tensors, dict[str, Any]], object]:
-        return lambda _, said: said["changed"].update({"a.weight": [dtype, [*dims], said["changed"]["a.weight"][2]]})
+        return lambda _, message: message["changed"].update(
+            {"a.weight": [dtype, [*dims], message["changed"]["a.weight"][2]]}
+        )
 
     assert [finding.split()[0] for finding in found(shape("F17", 3))] == ["delta.tensor"]
     assert found(shape("F16", 1)) == ["delta.changes a.weight"]
-    assert found(lambda _, said: said.update(version=9)) == ["delta.header None"]
+    assert found(lambda _, message: message.update(version=9)) == ["delta.header None"]
 
     def flipped(tensors: Tensors, _: dict[str, Any]) -> None:
         tensors[f"{CHANGES}a.weight"][0] ^= 1
@@ -452,16 +454,16 @@ def test_validation_finds_what_is_wrong_with_a_delta_alone(chain: Chain, tmp_pat
 
 
 def test_a_delta_is_compared_with_its_base(chain: Chain, tmp_path: Path) -> None:
-    said = max_weights.diff(chain.version(0), [chain.version(0), chain.delta(1)])
+    message = max_weights.diff(chain.version(0), [chain.version(0), chain.delta(1)])
     expected = max_weights.diff(chain.version(0), chain.version(1), metadata=False)
-    assert said.findings
-    assert said.findings == expected.findings
+    assert message.findings
+    assert message.findings == expected.findings
     with refuses(FormatError, "delta.alone"):
         max_weights.diff(load_weights(chain.version(0)), chain.delta(1))
     assert command_line(["max-weights", "diff", str(chain.version(0)), str(chain.delta(1))]) == 1
     folder = tmp_path / "weight_v000001"
     delta.create(chain.version(0), chain.version(1), folder, dialect="xor", sync=False)
-    assert max_weights.diff(chain.version(0), [chain.version(0), folder]).findings == said.findings
+    assert max_weights.diff(chain.version(0), [chain.version(0), folder]).findings == message.findings
 
 
 def test_what_changed_is_shown_layer_by_layer(tmp_path: Path) -> None:
@@ -473,8 +475,8 @@ def test_what_changed_is_shown_layer_by_layer(tmp_path: Path) -> None:
     save_file(old, tmp_path / "old.safetensors")
     delta.create(tmp_path / "old.safetensors", new, tmp_path / "d.safetensors", sync=False)
     program = [sys.executable, "-m", "max_weights", "delta", "show", str(tmp_path / "d.safetensors"), "--layers"]
-    said = subprocess.run(program, capture_output=True, text=True, check=True).stdout.splitlines()[1:]
-    assert said == [
+    message = subprocess.run(program, capture_output=True, text=True, check=True).stdout.splitlines()[1:]
+    assert message == [
         "100.00 %  head  1 tensor, 10 of 10 elements",
         "  1.50 %  layers.2  2 tensors, 3 of 200 elements",
         "  7.00 %  layers.10  1 tensor, 7 of 100 elements",
@@ -511,9 +513,9 @@ def test_the_same_in_the_shell(chain: Chain, tmp_path: Path) -> None:
         return subprocess.run(program, capture_output=True, text=True, check=True).stdout
 
     out, file = tmp_path / "d.safetensors", tmp_path / "model.safetensors"
-    said = run("create", chain.version(0), chain.version(1), out, "--no-sync")
+    message = run("create", chain.version(0), chain.version(1), out, "--no-sync")
     assert out.read_bytes() == chain.delta(1).read_bytes()
-    assert "4 tensors changed" in said
+    assert "4 tensors changed" in message
     assert json.loads(run("show", out, "--json"))["target"] == delta.read(out).target
     assert "changed  a.weight  F16  [300, 1000]" in run("show", out)
     shutil.copy(chain.version(0), file)

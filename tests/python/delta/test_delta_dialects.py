@@ -124,8 +124,13 @@ def test_frames_of_every_level_are_unpacked(tmp_path: Path, encoding: str, kind:
     # Some trainers write numbers as numbers.
     folder = publish(tmp_path / "v", old, new, 12, 11, encoding, kind=kind, level=level)
     assert_same(load_weights([tmp_path / "base.safetensors", folder]).load(framework="numpy"), new)
-    said = delta.read(folder)
-    assert (said.dialect, said.base, said.target, said.changed) == (encoding, "000011", "000012", {"w": None})
+    message = delta.read(folder)
+    assert (message.dialect, message.base, message.target, message.changed) == (
+        encoding,
+        "000011",
+        "000012",
+        {"w": None},
+    )
 
 
 def test_published_folders_are_read_by_url(chain: Chain) -> None:
@@ -159,8 +164,8 @@ def test_sparse_files_are_read_however_places_are_written(tmp_path: Path) -> Non
         write_trl(tmp_path / "3.safetensors", *versions[2:4], 10, before=9),
     ]
     assert_same(load_weights([base, *files]).load(framework="numpy"), versions[3])
-    said = delta.read(files[2])
-    assert (said.dialect, said.base, said.target, sorted(said.changed)) == (
+    message = delta.read(files[2])
+    assert (message.dialect, message.base, message.target, sorted(message.changed)) == (
         "sparse",
         "000009",
         "000010",
@@ -185,9 +190,9 @@ def test_sparse_updates_of_prime_rl_are_read_and_their_sums_compared(tmp_path: P
         assert dialects.hash_tensor(tensor.reshape(-1)) == torch.hash_tensor(torch.from_numpy(tensor.copy())).item()
     assert_same(load_weights([tmp_path / "base.safetensors", folder]).load(framework="numpy"), new)
     manifest = folder / "sparse_update_manifest.json"
-    said = json.loads(manifest.read_text())
-    said["tensors"][0]["checksum"] ^= 1
-    manifest.write_text(json.dumps(said))
+    message = json.loads(manifest.read_text())
+    message["tensors"][0]["checksum"] ^= 1
+    manifest.write_text(json.dumps(message))
     with refuses(FormatError, "delta.changes"):
         np.asarray(load_weights([tmp_path / "base.safetensors", folder]).a.weight)
 
@@ -299,7 +304,7 @@ def test_what_other_dialects_change_is_shown_layer_by_layer(tmp_path: Path) -> N
     new["layers.2.weight"][:1] = np.frombuffer(b"\1\1\1\1", np.float32)
     save_file(old, base := tmp_path / "old.safetensors")
 
-    def said(path: Path, *words: str) -> list[str]:
+    def message(path: Path, *words: str) -> list[str]:
         program = [
             sys.executable,
             "-m",
@@ -315,8 +320,10 @@ def test_what_other_dialects_change_is_shown_layer_by_layer(tmp_path: Path) -> N
         delta.create(base, new, folder, dialect=dialect, sync=False)  # type: ignore[arg-type]
         shares = ("  1.00 %  ", "  3.50 %  ") if dialect == "xor" else ("", "")
         expected = [f"layers.2  1 tensor, {of_two}", f"layers.10  1 tensor, {of_ten}"]
-        assert said(folder, "delta", "show")[1:] == [share + line for share, line in zip(shares, expected, strict=True)]
-        assert said(folder, "ls", str(base)) == [
+        assert message(folder, "delta", "show")[1:] == [
+            share + line for share, line in zip(shares, expected, strict=True)
+        ]
+        assert message(folder, "ls", str(base)) == [
             "  1.00 %  layers.2  1 tensor, 4 of 400 bytes",
             "  3.50 %  layers.10  1 tensor, 14 of 400 bytes",
             "",
@@ -324,9 +331,9 @@ def test_what_other_dialects_change_is_shown_layer_by_layer(tmp_path: Path) -> N
         ]
     trl = tmp_path / "1.safetensors"
     delta.create(base, new, trl, dialect="sparse", sync=False)
-    assert said(trl, "delta", "show")[1:] == ["layers.2  1 tensor, 1 elements", "layers.10  1 tensor, 7 elements"]
+    assert message(trl, "delta", "show")[1:] == ["layers.2  1 tensor, 1 elements", "layers.10  1 tensor, 7 elements"]
     prime = write_prime_rl(tmp_path / "prime", old, new, 1, 0)
-    assert said(prime, "delta", "show")[1:] == [
+    assert message(prime, "delta", "show")[1:] == [
         "  1.00 %  layers.2  1 tensor, 1 of 100 elements",
         "  7.00 %  layers.10  1 tensor, 7 of 100 elements",
     ]
@@ -341,7 +348,7 @@ def test_what_other_dialects_change_is_shown_layer_by_layer(tmp_path: Path) -> N
         tmp_path / "overwrite/weight_v000001", index["metadata"], {"w": "model-00000-of-00001.safetensors"}
     )
     with pytest.raises(subprocess.CalledProcessError) as error:
-        said(tmp_path / "overwrite/weight_v000001", "delta", "show")
+        message(tmp_path / "overwrite/weight_v000001", "delta", "show")
     assert "it is about 5 bytes, and has 9 bytes, not 29" in error.value.stderr
 
 

@@ -68,7 +68,7 @@ class Damage:
         save_file(self.old, self.base)
 
     def refused(self, encoding: str = "xor", *, kind: str = "adler32", **changes: Any) -> str:
-        """`raw`: compressed bytes; `frame`: their replacement; `sum`; `name`; `said`: index entries; `map`."""
+        """`raw`: compressed bytes; `frame`: their replacement; `sum`; `name`; `message`: index entries; `map`."""
         shutil.rmtree(self.folder, ignore_errors=True)
         publish(self.folder, self.old, self.new, "2", "1", encoding, kind=kind)
         file = next(self.folder.glob("*.safetensors"))
@@ -98,9 +98,9 @@ def damage(tmp_path: Path) -> Damage:
 def test_frames_that_are_damaged_are_named(damage: Damage) -> None:
     flipped = lambda frame: frame[:-3] + bytes([frame[-3] ^ 1]) + frame[-2:]  # noqa: E731
     for change in (flipped, lambda frame: frame[:-1], lambda _: b"", lambda _: b"no frame"):
-        said = damage.refused(frame=change)
-        assert "tensor 'w'" in said
-        assert "[delta.changes]" in said or "[delta.base]" in said
+        message = damage.refused(frame=change)
+        assert "tensor 'w'" in message
+        assert "[delta.changes]" in message or "[delta.base]" in message
     assert "bytes follow its frame" in damage.refused(frame=lambda frame: frame + b"\0")
     assert "bytes follow its frame" in damage.refused(frame=lambda frame: frame + frame)
     assert "bytes follow its frame" in damage.refused(frame=lambda frame: b"\x50\x2a\x4d\x18\x01\0\0\0a" + frame)
@@ -118,8 +118,8 @@ def test_a_frame_that_unpacks_to_much_more_takes_no_memory(damage: Damage) -> No
     bomb = b"".join(frame.compress(bytes(1 << 20)) for _ in range(1 << 10)) + frame.flush()
     assert len(bomb) < 200_000
     for encoding in ("xor", "overwrite"):
-        said = damage.refused(encoding, frame=lambda _: bomb)
-        assert "more than the 1000 bytes" in said or "more follows its 0 places" in said
+        message = damage.refused(encoding, frame=lambda _: bomb)
+        assert "more than the 1000 bytes" in message or "more follows its 0 places" in message
 
 
 def test_a_frame_whose_window_is_large_is_refused(damage: Damage) -> None:
@@ -134,9 +134,9 @@ def test_a_frame_whose_window_is_large_is_refused(damage: Damage) -> None:
 
 def test_places_that_are_wrong_are_named(damage: Damage) -> None:
     def refused(raw: bytes) -> str:
-        said = damage.refused("overwrite", raw=raw)
-        assert "[delta.changes]" in said
-        return said
+        message = damage.refused("overwrite", raw=raw)
+        assert "[delta.changes]" in message
+        return message
 
     assert "the byte 7, is there twice" in refused(numbers(2, 7, 7) + b"ab")
     assert "the byte 6, is there out of order" in refused(numbers(2, 7, 6) + b"ab")
@@ -151,17 +151,17 @@ def test_places_that_are_wrong_are_named(damage: Damage) -> None:
 def test_checksums_that_are_wrong_are_named(damage: Damage) -> None:
     assert "does not have the checksum 00000000 (adler32)" in damage.refused(sum="00000000")
     assert "is none of adler32, which has 8" in damage.refused(sum="0" * 32)
-    assert "is none of blake3, which has 64" in damage.refused(said={"checksum_format": "blake3"})
+    assert "is none of blake3, which has 64" in damage.refused(message={"checksum_format": "blake3"})
     assert "have no checksum of it" in damage.refused(sum=None)
-    assert "checksum_format 'md5'" in damage.refused(said={"checksum_format": "md5"})
+    assert "checksum_format 'md5'" in damage.refused(message={"checksum_format": "md5"})
 
 
 def test_indexes_that_are_wrong_are_named(damage: Damage) -> None:
-    assert "delta_encoding 'sum'" in damage.refused(said={"delta_encoding": "sum"})
-    assert "compression_format 'lz4'" in damage.refused(said={"compression_format": "lz4"})
+    assert "delta_encoding 'sum'" in damage.refused(message={"delta_encoding": "sum"})
+    assert "compression_format 'lz4'" in damage.refused(message={"compression_format": "lz4"})
     assert "have no base_version" in damage.refused(without=["base_version"])
-    assert "have no version" in damage.refused(said={"version": {"a": [1]}})
-    assert "into itself" in damage.refused(said={"version": "1"})
+    assert "have no version" in damage.refused(message={"version": {"a": [1]}})
+    assert "into itself" in damage.refused(message={"version": "1"})
     file = "model-00000-of-00001.safetensors"
     assert "it is in no file" in damage.refused(map={"w": file, "v": file})
     assert "does not put it into this file" in damage.refused(map={"v": file})

@@ -121,8 +121,8 @@ def test_folders_are_written_in_the_shell(chain: Chain, tmp_path: Path) -> None:
     save_file(chain.versions[1], new)
     program = [sys.executable, "-m", "max_weights", "delta", "create", chain.base, new, folder, "--no-sync"]
     program += ["--dialect", "overwrite", "--checksum", "adler32"]
-    said = subprocess.run(list(map(str, program)), capture_output=True, text=True, check=True).stdout
-    assert "000000 -> 000001" in said
+    message = subprocess.run(list(map(str, program)), capture_output=True, text=True, check=True).stdout
+    assert "000000 -> 000001" in message
     assert_same(dialects.read_published(folder, chain.versions[0]), chain.versions[1])
     file = tmp_path / "step_000001.safetensors"
     program = [sys.executable, "-m", "max_weights", "delta", "create", chain.base, new, file, "--dialect", "sparse"]

@@ -138,7 +138,7 @@ def test_a_delta_whose_key_is_damaged_is_never_taken_for_weights(tmp_path: Path,
 
 def test_the_outcome_is_compared_with_the_target_before_files_are_replaced(tmp_path: Path) -> None:
     damaged = Damaged(tmp_path, "part")
-    other = rewritten(damaged.path, tmp_path / "other.safetensors", lambda _, said: said.update(target="0" * 32))
+    other = rewritten(damaged.path, tmp_path / "other.safetensors", lambda _, message: message.update(target="0" * 32))
     with refuses(FormatError, "delta.changes"):
         delta.apply(damaged.base, other, sync=False)
     assert damaged.base.read_bytes() == damaged.base_bytes

@@ -15,7 +15,7 @@ from pathlib import Path
 __all__ = ["is_run", "source_of"]
 
 ROOT = Path(__file__).parents[3]
-_LEFT_OUT = ("nightly", "pytest.mark.skip(", "pytest.mark.skip\n")
+_EXCLUDED = ("nightly", "pytest.mark.skip(", "pytest.mark.skip\n")
 
 
 def is_run(test: str) -> bool:
@@ -26,7 +26,7 @@ def is_run(test: str) -> bool:
     if file.endswith(".rs"):
         return _is_run_in_rust((ROOT / file).read_text(), name)
     tree = _parsed(file)
-    if any(mark in ast.unparse(node) for node in tree.body if _is_mark(node) for mark in _LEFT_OUT):
+    if any(mark in ast.unparse(node) for node in tree.body if _is_mark(node) for mark in _EXCLUDED):
         return False
     function = next((node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == name), None)
     if function is None or not name.startswith("test_"):
@@ -39,8 +39,8 @@ def source_of(test: str) -> str:
     path = ROOT / test.partition("::")[0]
     text = path.read_text()
     helpers = [*path.parent.glob("*.py"), *(path.parents[1] / "support").glob("*.py")]
-    beside = [other for other in helpers if re.search(rf"\b{other.stem}\b", text)]
-    return "\n".join([text, *(other.read_text() for other in beside if not other.stem.startswith("test_"))])
+    companions = [other for other in helpers if re.search(rf"\b{other.stem}\b", text)]
+    return "\n".join([text, *(other.read_text() for other in companions if not other.stem.startswith("test_"))])
 
 
 def _leaves_out(decorator: ast.expr) -> bool:
@@ -49,8 +49,8 @@ def _leaves_out(decorator: ast.expr) -> bool:
     if isinstance(decorator, ast.Call) and text.startswith("pytest.mark.parametrize("):
         cases = decorator.args[1]
         one_each = cases.elts if isinstance(cases, ast.List | ast.Tuple) else [cases]
-        return all(any(mark in ast.unparse(case) for mark in _LEFT_OUT) for case in one_each)
-    return any(mark in text for mark in _LEFT_OUT)
+        return all(any(mark in ast.unparse(case) for mark in _EXCLUDED) for case in one_each)
+    return any(mark in text for mark in _EXCLUDED)
 
 
 def _is_mark(node: ast.stmt) -> bool:

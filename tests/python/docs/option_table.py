@@ -236,7 +236,7 @@ VERBS: dict[str, Verb] = {
         max_weights.torch.load_file,
         {
             **OF_FILES,
-            "copy": Kept("test_loading.py::test_doors_take_every_option_and_refuse_what_is_none"),
+            "copy": Kept("test_loading.py::test_entry_points_take_every_option_and_refuse_what_is_none"),
             "device": Refused("bogus", "bogus"),
         },
         lambda case, options: seen(max_weights.torch.load_file(case.path, **options)),
@@ -244,14 +244,16 @@ VERBS: dict[str, Verb] = {
     ),
     "numpy.load_file": Verb(
         max_weights.numpy.load_file,
-        {**OF_FILES, "copy": Kept("test_loading.py::test_doors_take_every_option_and_refuse_what_is_none")},
+        {**OF_FILES, "copy": Kept("test_loading.py::test_entry_points_take_every_option_and_refuse_what_is_none")},
         lambda case, options: seen(max_weights.numpy.load_file(case.path, **options)),
         (LoadOptions,),
     ),
     "jax.load_file": Verb(
         max_weights.jax.load_file,
         {
-            **dict.fromkeys(OF_FILES, Kept("test_loading.py::test_doors_take_every_option_and_refuse_what_is_none")),
+            **dict.fromkeys(
+                OF_FILES, Kept("test_loading.py::test_entry_points_take_every_option_and_refuse_what_is_none")
+            ),
             "packed": DECODED,
         },
         keywords=(LoadOptions,),
@@ -369,7 +371,7 @@ VERBS: dict[str, Verb] = {
             "rename": Changes({"a.": "x."}),
             "max_shard_size": Kept("test_resharding.py::test_the_parts_of_all_ranks_are_the_whole"),
             "sync": SYNC,
-            "read_back": Kept("test_conversion_doors.py::test_a_view_is_saved_and_resharded_as_its_weights_are"),
+            "read_back": Kept("test_conversion_entry_points.py::test_a_view_is_saved_and_resharded_as_its_weights_are"),
             "progress": PROGRESS,
             "threads": Refused(0, "threads=0: it must be"),
             "plan_only": Kept("test_resharding.py::test_beside_a_file_that_is_named_alone_only_known_files_are_taken"),

@@ -136,19 +136,21 @@ def lacks(routine: Any) -> list[str]:
     text = inspect.getdoc(routine) if routine.__doc__ else None
     if not text:
         return ["a docstring"]
-    said = sections(text)
+    message = sections(text)
     signature = inspect.signature(routine)
     takes = [name for name in signature.parameters if name not in ("self", "cls") and not name.startswith("_")]
     returns = signature.return_annotation
     if returns is inspect.Signature.empty:
         returns = RETURNED.get(routine.__name__, "")
-    missing = [f"Args: {name}" for name in takes if name not in explained(said.get("Args", []))]
-    says = {"Returns", "Yields"} & set(said) or text.startswith(("Return ", "Iterate "))  # which need no second mention
+    missing = [f"Args: {name}" for name in takes if name not in explained(message.get("Args", []))]
+    says = {"Returns", "Yields"} & set(message) or text.startswith(
+        ("Return ", "Iterate ")
+    )  # which need no second mention
     if returns not in (None, "None", "NoReturn", "Never") and not says:
         missing.append("Returns")
-    if takes and "Raises" not in said:
+    if takes and "Raises" not in message:
         missing.append("Raises")
-    if not any(line.lstrip().startswith(">>> ") for line in said.get("Example", [])):
+    if not any(line.lstrip().startswith(">>> ") for line in message.get("Example", [])):
         missing.append("Example")
     return missing
 

@@ -14,7 +14,7 @@ from conftest import ROOT
 
 NOTEBOOKS = sorted((ROOT / "examples").glob("*.ipynb"))
 # Expected parts of some cells' outputs.
-SAID = {
+DECLARED = {
     "tour": {
         "open": "<details",
         "near": "did you mean",
@@ -56,8 +56,8 @@ def test_a_notebook_runs(path: Path, models: Path, tmp_path: Path, monkeypatch: 
     client = nbclient.NotebookClient(notebook, timeout=240, resources={"metadata": {"path": str(tmp_path)}})
     client.execute()
     outputs = {cell.id: json.dumps(cell.outputs) for cell in notebook.cells if cell.cell_type == "code"}
-    for cell, said in SAID[path.stem].items():
-        assert said in outputs[cell], (cell, outputs[cell][:2000])
+    for cell, message in DECLARED[path.stem].items():
+        assert message in outputs[cell], (cell, outputs[cell][:2000])
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)

@@ -52,12 +52,14 @@ def kept_by(text: str) -> list[str]:
 
 @pytest.mark.parametrize("page", WHOLE)
 def test_every_paragraph_says_which_test_keeps_it(page: str) -> None:
-    unsaid = [
+    unspecified = [
         block
         for block in blocks((DOCS / page).read_text())
         if not _COMMENT.search(block) and not block.rstrip().endswith(":")
     ]
-    assert not unsaid, "add `<!-- kept by: tests/…::test_name -->` or `<!-- no promise -->`:\n\n" + "\n\n".join(unsaid)
+    assert not unspecified, "add `<!-- kept by: tests/…::test_name -->` or `<!-- no promise -->`:\n\n" + "\n\n".join(
+        unspecified
+    )
 
 
 @pytest.mark.parametrize("page", WHOLE + BEGUN)

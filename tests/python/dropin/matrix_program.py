@@ -173,11 +173,11 @@ def bound() -> list[str]:
     import torch
 
     functions = (safetensors.safe_open, safetensors.torch.load_file, safetensors.torch.load, torch.load)
-    wanted = {id(function) for function in functions}
+    requested = {id(function) for function in functions}
     found = []
     for name, module in list(sys.modules.items()):
         if name.partition(".")[0] in LIBRARIES and isinstance(module, ModuleType):
-            found += [f"{name}.{key}" for key, value in list(vars(module).items()) if id(value) in wanted]
+            found += [f"{name}.{key}" for key, value in list(vars(module).items()) if id(value) in requested]
     return sorted(found)
 
 

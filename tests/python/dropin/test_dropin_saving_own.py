@@ -219,11 +219,11 @@ print(load_file(folder + "/open/a")["a"].sum().item(), os.listdir(folder + "/ope
         if folder == Path(tempfile.gettempdir()):
             break
         folder.chmod(0o711)
-    said = "Error while serializing: I/O error: {}"
+    message = "Error while serializing: I/O error: {}"
     assert run(program, str(tmp_path)).splitlines() == [
-        said.format("No such file or directory (os error 2)"),
-        said.format("Permission denied (os error 13)"),
-        said.format("Permission denied (os error 13)"),
+        message.format("No such file or directory (os error 2)"),
+        message.format("Permission denied (os error 13)"),
+        message.format("Permission denied (os error 13)"),
         "45 ['a'] []",
     ]
 

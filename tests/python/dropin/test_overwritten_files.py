@@ -241,22 +241,24 @@ VIEWS = [
 ]
 
 
-def run(warm: warm_processes.Parent, folder: Path, kind: str, door: str) -> None:
-    done = warm.run(f"KIND, DOOR = {kind!r}, {door!r}\n{PROGRAM}", folder)
+def run(warm: warm_processes.Parent, folder: Path, kind: str, entry_point: str) -> None:
+    done = warm.run(f"KIND, DOOR = {kind!r}, {entry_point!r}\n{PROGRAM}", folder)
     assert done.returncode == 0, f"ended by {done.returncode} after {done.stdout}\n{done.stderr}"
     assert done.stdout.endswith("done\n")
 
 
-@pytest.mark.parametrize("door", OWN)
+@pytest.mark.parametrize("entry_point", OWN)
 def test_what_the_original_read_survives_everything_that_is_done_to_its_file(
-    warm: warm_processes.Parent, tmp_path: Path, door: str
+    warm: warm_processes.Parent, tmp_path: Path, entry_point: str
 ) -> None:
-    run(warm, tmp_path, "own", door)
+    run(warm, tmp_path, "own", entry_point)
 
 
-@pytest.mark.parametrize("door", VIEWS)
-def test_a_view_survives_what_is_not_done_to_its_bytes(warm: warm_processes.Parent, tmp_path: Path, door: str) -> None:
-    run(warm, tmp_path, "views", door)
+@pytest.mark.parametrize("entry_point", VIEWS)
+def test_a_view_survives_what_is_not_done_to_its_bytes(
+    warm: warm_processes.Parent, tmp_path: Path, entry_point: str
+) -> None:
+    run(warm, tmp_path, "views", entry_point)
 
 
 RESUME = """

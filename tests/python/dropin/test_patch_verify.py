@@ -25,14 +25,14 @@ def lines(caplog: pytest.LogCaptureFixture) -> Iterator[Callable[[], list[str]]]
     caplog.set_level(logging.INFO, "max_weights.dropin")
     max_weights.patch(verify=True)
 
-    def said() -> list[str]:
+    def reported() -> list[str]:
         found = [
             record.message for record in caplog.records if "verified" in record.message or "equal" in record.message
         ]
         caplog.clear()
         return found
 
-    yield said
+    yield reported
     max_weights.unpatch()
 
 
@@ -112,7 +112,7 @@ def _nan(model: Any) -> None:
     ],
 )
 def test_a_model_that_was_loaded_wrongly_is_an_error_that_names_parameter_and_rows(
-    change: Callable[[Any], None], said: str, tmp_path: Path, lines: Callable[[], list[str]],
+    change: Callable[[Any], None], reported: str, tmp_path: Path, lines: Callable[[], list[str]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     from transformers import AutoModelForCausalLM
@@ -121,7 +121,7 @@ def test_a_model_that_was_loaded_wrongly_is_an_error_that_names_parameter_and_ro
     _load_wrongly(monkeypatch, change)
     with pytest.raises(VerificationError) as raised:
         AutoModelForCausalLM.from_pretrained(tmp_path)
-    assert said in str(raised.value)
+    assert reported in str(raised.value)
     assert raised.value.findings
     assert lines() == []
 

@@ -103,7 +103,7 @@ def blocks_decode_wherever_they_begin(encoding: QuantizationEncoding) -> None:
             assert equal(found, dequantize(blocks, encoding, target)), (encoding, target, start)
 
 
-def a_file_decodes_as_on_the_cpu(path: Path, wanted: set[str]) -> None:
+def a_file_decodes_as_on_the_cpu(path: Path, requested: set[str]) -> None:
     """Assert that packed weights of a file, loaded to a device unchanged, decode there."""
     weights = load_weights(path)
     there, found = weights.load(device="cuda:0", packed="keep"), set()
@@ -117,7 +117,7 @@ def a_file_decodes_as_on_the_cpu(path: Path, wanted: set[str]) -> None:
         moved = WeightData(there[name], name, value.dtype, value.shape, encoding).astype(target)
         assert (moved.shape, moved.to_buffer().device) == (value.logical_shape, Device("gpu", 0))
         assert equal(moved.to_buffer().to("cpu"), expected.to_buffer()), (name, target)
-    assert found == wanted
+    assert found == requested
 
 
 def weights_of_files_decode_there(folder: Path, models: Path) -> None:

@@ -161,10 +161,12 @@ def blocks_of_every_shape_find_their_scales() -> None:
         if cols * dtype.size_in_bits % 8:
             continue
         bytes_of = [random.integers(0, 256, (*batch, rows, cols * dtype.size_in_bits // 8), dtype=np.uint8)]
-        wanted = (*batch, -(-rows // block[0]), -(-cols // block[1]))
-        bytes_of.append(random.integers(0, 256, (*wanted[:-1], wanted[-1] * of_scales.size_in_bytes), dtype=np.uint8))
+        requested = (*batch, -(-rows // block[0]), -(-cols // block[1]))
+        bytes_of.append(
+            random.integers(0, 256, (*requested[:-1], requested[-1] * of_scales.size_in_bytes), dtype=np.uint8)
+        )
         data = Buffer.from_numpy(bytes_of[0]).view(dtype, [*batch, rows, cols])
-        scales = Buffer.from_numpy(bytes_of[1]).view(of_scales, list(wanted))
+        scales = Buffer.from_numpy(bytes_of[1]).view(of_scales, list(requested))
         for target in ("bfloat16", "float32", "float16", "float8_e5m2"):
             scaled_alike(data, scales, block, (batch, rows, cols, block, source), dtype=target)
     assert nothing_is_left()
@@ -177,9 +179,9 @@ def results_are_ready_by_their_event_and_what_was_read_may_go() -> None:
     for dtype in ("float32", "float64", "float16"):
         steps.append(steps[-1].astype(dtype))
     made = steps[-1]
-    wanted = here.astype("float32").astype("float64").astype("float16")
+    requested = here.astype("float32").astype("float64").astype("float16")
     found, violations = copied_on_a_stream(made, lambda own: own)
-    assert found == bytes(wanted.view(DType.uint8).to_numpy())
+    assert found == bytes(requested.view(DType.uint8).to_numpy())
     assert violations == 0
     del steps, made
     identical(here.to("cuda").astype("float32").astype("float16"), here.astype("float32").astype("float16"), "gone")
@@ -260,9 +262,9 @@ def kernels_are_compiled_when_they_are_first_used_and_once_on_each_device() -> N
         (lambda: here.to("cuda:1").astype("int16"), 3),
         (lambda: here.to("cuda:1").view("float16").astype("uint32"), 3),
     ]
-    for use, wanted in uses:
+    for use, requested in uses:
         use()
-        assert modules() == wanted
+        assert modules() == requested
 
 
 if __name__ == "__main__":

@@ -256,10 +256,10 @@ def ctrl_c_ends_a_load_and_frees_what_it_had(folder: Path, _: Path) -> None:
 
 
 def progress_tells_and_ends(folder: Path, _: Path) -> None:
-    weights, told = load_weights(large(folder, 60)), list[tuple[int, int]]()
-    weights.load(device="cuda", progress=lambda *at: told.append(at))
-    assert told[0][0] == 0
-    assert told[-1][0] == told[-1][1] == sum(info.bytes for info in max_weights.infos(weights))
+    weights, reported = load_weights(large(folder, 60)), list[tuple[int, int]]()
+    weights.load(device="cuda", progress=lambda *at: reported.append(at))
+    assert reported[0][0] == 0
+    assert reported[-1][0] == reported[-1][1] == sum(info.bytes for info in max_weights.infos(weights))
 
     def end(*_: int) -> None:
         raise LookupError("enough")
@@ -402,11 +402,11 @@ def threads_load_to_two_devices(folder: Path, _: Path) -> None:
 
 def what_is_not_done_there_yet_is_refused(folder: Path, models: Path) -> None:
     weights = load_weights(models / "minilm.safetensors")
-    asked: dict[str, dict[str, Any]] = {
+    requested: dict[str, dict[str, Any]] = {
         "copy=False": {"copy": False},
         "framework='numpy'": {"framework": "numpy"},
     }
-    for name, options in asked.items():
+    for name, options in requested.items():
         for call in (max_weights.WeightsNode.load, max_weights.plan):
             message = refused(lambda call=call, options=options: call(weights, device="cuda", **options))
             assert message == f'load to cuda has no {name} yet: load to the CPU, and move the tensors with .to("cuda")'

@@ -154,14 +154,14 @@ def default_streams_wait_for_the_tensor() -> None:
     assert cuda.cuCtxPushCurrent_v2(context) == 0
     pinned = ctypes.c_void_p()
     assert cuda.cuMemHostAlloc(ctypes.byref(pinned), ctypes.c_size_t(size), 0) == 0
-    for asked, used in ((None, 1), (None, 0), (1, 1), (2, 2)):
+    for requested, used in ((None, 1), (None, 0), (1, 1), (2, 2)):
         there = value.to("cuda:0")
-        capsule = there.__dlpack__(stream=asked)
+        capsule = there.__dlpack__(stream=requested)
         address, stream = _pointer(capsule)[0], ctypes.c_void_p(used)
         assert cuda.cuMemcpyDtoHAsync_v2(pinned, ctypes.c_uint64(address), ctypes.c_size_t(size), stream) == 0
         assert cuda.cuStreamSynchronize(stream) == 0
         assert ctypes.string_at(pinned.value or 0, size) == value.to_numpy().tobytes()
-        assert counters()["violations"] == 0, (asked, used)
+        assert counters()["violations"] == 0, (requested, used)
         del capsule, there
     assert cuda.cuMemFreeHost(pinned) == 0
     assert cuda.cuCtxPopCurrent_v2(ctypes.byref(context)) == 0

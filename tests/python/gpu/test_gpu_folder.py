@@ -25,7 +25,7 @@ OTHER_REASONS = {
 
 
 # gpu_*_program.py test the same on the same driver; the smallest of this folder show that it runs.
-SMALL = {"test_on_gpu_doors", "test_on_gpu_torch"}
+SMALL = {"test_on_gpu_entry_points", "test_on_gpu_torch"}
 
 
 @pytest.mark.parametrize(

@@ -63,14 +63,14 @@ def run(
     return runs[0] if len(runs[0]) != 1 else runs[0][0]
 
 
-def close(found: Array, wanted: Any, tolerance: float = 0.0) -> None:
+def close(found: Array, requested: Any, tolerance: float = 0.0) -> None:
     """Equal shapes and dtypes; equal elements, or within a tolerance that is relative, and absolute below 1."""
-    wanted = np.asarray(wanted)
-    assert found.dtype == wanted.dtype
-    assert found.shape == wanted.shape
+    requested = np.asarray(requested)
+    assert found.dtype == requested.dtype
+    assert found.shape == requested.shape
     if DType.from_numpy(found.dtype).is_float():  # NumPy does not know the NaN of ml_dtypes
-        found, wanted = found.astype(np.float64), wanted.astype(np.float64)
-    if tolerance and wanted.dtype.kind == "f":
-        np.testing.assert_allclose(found, wanted, rtol=tolerance, atol=tolerance)
+        found, requested = found.astype(np.float64), requested.astype(np.float64)
+    if tolerance and requested.dtype.kind == "f":
+        np.testing.assert_allclose(found, requested, rtol=tolerance, atol=tolerance)
     else:
-        np.testing.assert_array_equal(found, wanted)
+        np.testing.assert_array_equal(found, requested)

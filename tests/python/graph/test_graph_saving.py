@@ -13,12 +13,12 @@ import onnxruntime
 import pytest
 from safetensors.numpy import save_file
 
+from faults import Saver, contents, folder, killed_at_each_call, put, saved, saver, unfinished, with_strace
 from max_weights import load_weights
 from max_weights.dtype import DType
 from max_weights.graph import Graph, GraphError, Weight
 from max_weights.graph._lowering.dtypes import ONNX_TYPES
 from max_weights.graph.onnx import save, to_model
-from misfortune import Saver, contents, folder, killed_at_each_call, put, saved, saver, unfinished, with_strace
 from refusals import refuses
 from test_engine import HOST, Stack, expected, floats, given, stack, trace, values
 
@@ -169,13 +169,13 @@ def test_a_graph_in_one_piece_holds_its_weights() -> None:
 
 @pytest.mark.parametrize("dtype", ONNX_TYPES, ids=str)
 def test_weights_of_every_dtype_are_in_the_model(dtype: DType, tmp_path: Path) -> None:
-    wanted = {"w": np.array([[0, 1, 3], [1, 0, 7]], dtype.to_numpy()), "scalar": np.array(1, dtype.to_numpy())}
-    weights = [Weight(name, dtype, array.shape, HOST) for name, array in wanted.items()]
+    requested = {"w": np.array([[0, 1, 3], [1, 0, 7]], dtype.to_numpy()), "scalar": np.array(1, dtype.to_numpy())}
+    weights = [Weight(name, dtype, array.shape, HOST) for name, array in requested.items()]
     graph = Graph("g", lambda: tuple(weights), [])
-    save(graph, tmp_path / "model.onnx", wanted)
-    for model in (to_model(graph, wanted), onnx.load(tmp_path / "model.onnx")):
+    save(graph, tmp_path / "model.onnx", requested)
+    for model in (to_model(graph, requested), onnx.load(tmp_path / "model.onnx")):
         found = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
-        for name, array in wanted.items():
+        for name, array in requested.items():
             assert found[name].shape == array.shape
             assert found[name].tobytes() == array.tobytes()
 

@@ -262,12 +262,12 @@ def test_print_hook_records_the_printing_of_inputs_and_outputs(capsys: pytest.Ca
     model = Around()
     hook = PrintHook()
     hook.name_layers(model)
-    wanted = [
+    requested = [
         "model.layers.0-input_0", "model.layers.0-output_0",
         "model.up-input_0", "model.up-input_k", "model.up-output_0",
         "model-input_0", "model-output",
     ]  # fmt: skip
-    assert printed(model) == wanted
+    assert printed(model) == requested
     hook.summarize()
     assert capsys.readouterr().out == "Printed 7 tensors for step 0.\n"
     hook.step()

@@ -137,7 +137,7 @@ def test_it_is_a_list() -> None:
         layers[4]
 
 
-def test_what_is_no_layer_is_refused_at_every_door_and_nothing_changes() -> None:
+def test_what_is_no_layer_is_refused_at_every_entry_point_and_nothing_changes() -> None:
     layers = model(2).layers
     bad: Any = 3
     for attempt in (

@@ -197,8 +197,8 @@ def test_packed_weights_of_another_size_are_refused() -> None:
 
 
 def test_a_differing_encoding_needs_override() -> None:
-    for wanted, found in ((Q4_0, Q8_0), (None, Q8_0)):
-        model = Holder(w=weight("w", [4, 64], quantization_encoding=wanted))
+    for requested, found in ((Q4_0, Q8_0), (None, Q8_0)):
+        model = Holder(w=weight("w", [4, 64], quantization_encoding=requested))
         given = {"w": packed((4, 68), found)}
         with refuses(ValueError, "argument.mismatch"):
             model.load_state_dict(given)

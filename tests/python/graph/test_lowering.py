@@ -267,11 +267,11 @@ def test_float8_is_computed_as_float32(dtype: DType) -> None:
         moved = ops.concat([x, ops.stack([x[0], x[1]])])[::-1, 1:].reshape([8])
         return x + 1, x @ x.T, ops.exp(x), moved, ops.tile(x, [2, 1]), ops.broadcast_to(x, [2, 2, 3]), ops.sum(x)
 
-    wanted = (
+    requested = (
         *(single + 1, single @ single.T, np.exp(single), np.concatenate([single, single])[::-1, 1:].reshape(8)),
         *(np.tile(single, (2, 1)), np.broadcast_to(single, (2, 2, 3)), single.sum(-1, keepdims=True)),
     )
-    for found, result in zip(run(function, x), wanted, strict=True):
+    for found, result in zip(run(function, x), requested, strict=True):
         close(found, result.astype(x.dtype))
 
 
@@ -282,20 +282,20 @@ def test_an_operation_rounds_once(dtype: DType) -> None:
     for op in ("silu", "gelu", "gelu tanh", "gelu quick", "rsqrt"):
         ours, theirs = UNARY[op]
         given = np.abs(x) + x.dtype.type(1) if op == "rsqrt" else x
-        found, wanted = run(ours, given), by_numpy(theirs, dtype, given)
+        found, requested = run(ours, given), by_numpy(theirs, dtype, given)
         if dtype in (DType.float16, DType.bfloat16):  # a few round across a half
-            large = np.abs(wanted) > 0.05  # near 0, the approximations in float32 differ by more than a step
-            assert np.mean(found[large] != wanted[large]) < 0.01
-            close(found, wanted, STEP[dtype])
+            large = np.abs(requested) > 0.05  # near 0, the approximations in float32 differ by more than a step
+            assert np.mean(found[large] != requested[large]) < 0.01
+            close(found, requested, STEP[dtype])
         else:
-            close(found, wanted, 2e-6)
+            close(found, requested, 2e-6)
 
 
 def test_logic() -> None:
     x, y = np.array([[True], [False]]), np.array([True, False])
     found = run(lambda x, y: (x & y, x | y, x ^ y, ~x, x == y, x != y, ops.where(x, y, x)), x, y)
-    for result, wanted in zip(found, (x & y, x | y, x ^ y, ~x, x == y, x != y, np.where(x, y, x)), strict=True):
-        close(result, wanted)
+    for result, requested in zip(found, (x & y, x | y, x ^ y, ~x, x == y, x != y, np.where(x, y, x)), strict=True):
+        close(result, requested)
 
 
 def test_every_operation_is_lowered() -> None:

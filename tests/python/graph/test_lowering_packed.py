@@ -36,27 +36,27 @@ def blocks_of(encoding: str, rows: int, columns: int, seed: int = 0) -> Array:
 
 
 def product(x: Array, blocks: Array, encoding: str) -> Array:
-    wanted = x.astype(np.float64) @ dequantize(blocks, encoding).to_numpy().astype(np.float64).T
-    return wanted.astype(np.float32)
+    requested = x.astype(np.float64) @ dequantize(blocks, encoding).to_numpy().astype(np.float64).T
+    return requested.astype(np.float32)
 
 
-def near(found: Array, wanted: Array) -> None:
+def near(found: Array, requested: Array) -> None:
     """Within a tolerance relative to the largest element."""
-    assert found.shape == wanted.shape
-    assert found.dtype == wanted.dtype
-    np.testing.assert_allclose(found, wanted, rtol=0, atol=TOLERANCE * max(np.abs(wanted).max(initial=0), 1e-30))
+    assert found.shape == requested.shape
+    assert found.dtype == requested.dtype
+    np.testing.assert_allclose(found, requested, rtol=0, atol=TOLERANCE * max(np.abs(requested).max(initial=0), 1e-30))
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
 def test_elements_are_those_of_dequantize(encoding: str) -> None:
     blocks = blocks_of(encoding, 7, 768)
-    wanted = dequantize(blocks, encoding).to_numpy()
+    requested = dequantize(blocks, encoding).to_numpy()
     found, rows = run(
         lambda b: (ops.dequantize(encoding, b), ops.dequantize(encoding, ops.gather(b, np.array([[3, 0]]), 0))), blocks
     )
-    close(found, wanted)
-    close(rows, wanted[[[3, 0]]])
-    close(run(lambda b: ops.dequantize(encoding, b), blocks, shapes=[("n", blocks.shape[1])]), wanted)
+    close(found, requested)
+    close(rows, requested[[[3, 0]]])
+    close(run(lambda b: ops.dequantize(encoding, b), blocks, shapes=[("n", blocks.shape[1])]), requested)
 
 
 @pytest.mark.parametrize("encoding", ["Q4_0", "Q4_1", "Q8_0"])
@@ -95,9 +95,9 @@ def test_products(encoding: str) -> None:
     blocks = blocks_of(encoding, 40, 512)
     for shape in ((3, 512), (512,), (2, 3, 512), (1, 512), (0, 512)):
         x = np.random.default_rng(1).standard_normal(shape, np.float32)
-        wanted = product(x, blocks, encoding)
-        near(_multiplied(encoding, x, blocks), wanted)
-        near(run(lambda x, b: ops.qmatmul(encoding, None, x, b), x, blocks), wanted)
+        requested = product(x, blocks, encoding)
+        near(_multiplied(encoding, x, blocks), requested)
+        near(run(lambda x, b: ops.qmatmul(encoding, None, x, b), x, blocks), requested)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float64"])
@@ -124,26 +124,26 @@ def test_blocks_in_subgraphs(encoding: str) -> None:
             (x,) = ops.call(outer, x, prefix=f"layers.{number}.")
         graph.output(x)
     given = np.random.default_rng(1).standard_normal((2, 256), np.float32)
-    wanted = given
+    requested = given
     for blocks in matrices.values():
-        wanted = product(wanted, blocks, encoding) / np.float32(100) + dequantize(blocks, encoding).to_numpy()[0]
+        requested = product(requested, blocks, encoding) / np.float32(100) + dequantize(blocks, encoding).to_numpy()[0]
     for memory in ("shared", "fast"):
         model = InferenceSession().load(graph, weights_registry=matrices, memory=memory)
         found = model.execute(given)[0].to_numpy()
-        np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-5 * np.abs(wanted).max())
+        np.testing.assert_allclose(found, requested, rtol=0, atol=1e-5 * np.abs(requested).max())
 
 
 def test_a_matrix_with_any_number_of_rows() -> None:
     blocks = np.random.default_rng(5).integers(0, 2**14, (3, 17), np.uint16).view(np.uint8)
     weight, x = Weight("w", "uint8", ("rows", 34), CPU), np.ones((2, 32), np.float32)
-    wanted = x @ dequantize(blocks, "Q8_0").to_numpy().T
-    close(run(lambda x: ops.qmatmul("Q8_0", None, x, weight), x, weights={"w": blocks}), wanted, 2e-6)
+    requested = x @ dequantize(blocks, "Q8_0").to_numpy().T
+    close(run(lambda x: ops.qmatmul("Q8_0", None, x, weight), x, weights={"w": blocks}), requested, 2e-6)
 
 
 @pytest.mark.parametrize("encoding", ["Q4_0", "Q6_K"])
 def test_rows_of_a_weight_are_rows_of_its_elements(encoding: str) -> None:
     blocks, rows = blocks_of(encoding, 12, 512).reshape(3, 4, -1), np.array([[2, 0, -1]])
-    weight, wanted = Weight("w", "uint8", blocks.shape, CPU, encoding), dequantize(blocks, encoding).to_numpy()
+    weight, requested = Weight("w", "uint8", blocks.shape, CPU, encoding), dequantize(blocks, encoding).to_numpy()
 
     def parts(i: TensorValue) -> tuple[TensorValue, ...]:
         taken = [ops.gather(weight, i, 1), weight[1:, ::-1], weight[2, None], ops.gather(weight[:2], i, 0)]
@@ -151,7 +151,7 @@ def test_rows_of_a_weight_are_rows_of_its_elements(encoding: str) -> None:
 
     found = run(parts, rows % 2, weights={"w": blocks})
     for made, part in zip(
-        found, (wanted[:, rows % 2], wanted[1:, ::-1], wanted[2, None], wanted[:2][rows % 2]), strict=True
+        found, (requested[:, rows % 2], requested[1:, ::-1], requested[2, None], requested[:2][rows % 2]), strict=True
     ):
         close(made, part)
     x = np.random.default_rng(1).standard_normal((3, 512), np.float32)
@@ -184,12 +184,12 @@ def test_saved_models_compute_what_sessions_do(encoding: str, tmp_path: Path) ->
     graph = Graph("g", function, [TensorType("float32", [2, 256], CPU), TensorType("int64", [2], CPU)])
     given = {"input0": np.ones((2, 256), np.float32), "input1": np.array([7, 3])}
     weights = load_weights(path)
-    wanted = InferenceSession().load(graph, weights_registry=weights).execute(*given.values())[0].to_numpy()
+    requested = InferenceSession().load(graph, weights_registry=weights).execute(*given.values())[0].to_numpy()
     onnx.save(graph, tmp_path / "model.onnx", weights)
     path.unlink()  # nothing refers to the blocks
     model = onnx.to_model(graph, weights).SerializeToString()
     for source in (tmp_path / "model.onnx", model):
-        close(onnxruntime.InferenceSession(source).run(None, given)[0], wanted, 1e-5)
+        close(onnxruntime.InferenceSession(source).run(None, given)[0], requested, 1e-5)
 
 
 def test_a_model_whose_input_is_blocks_is_not_saved(tmp_path: Path) -> None:

@@ -25,9 +25,9 @@ def test_gather_nd(dtype: DType) -> None:
         np.array([[[1, 2, 3]], [[0, 0, 0]]], np.int32),
         np.array([[1]], np.uint8),
     ):
-        wanted = x[tuple(np.moveaxis(places.astype(np.int64), -1, 0))]
-        close(run(ops.gather_nd, x, places), wanted)
-        close(run(ops.gather_nd, x, places, shapes=[("a", "b", "c")]), wanted)
+        requested = x[tuple(np.moveaxis(places.astype(np.int64), -1, 0))]
+        close(run(ops.gather_nd, x, places), requested)
+        close(run(ops.gather_nd, x, places, shapes=[("a", "b", "c")]), requested)
     batched = np.array([[[2], [0]], [[1], [1]]])
     close(run(lambda x, i: ops.gather_nd(x, i, 1), x, batched), np.stack([x[0][[2, 0]], x[1][[1, 1]]]))
 
@@ -60,9 +60,9 @@ def test_scatter(op: str, dtype: DType) -> None:
     updates = counted(2, 3, dtype=dtype)[::-1].copy()
     for kind in (np.int32, np.int64):
         places = np.array([[0, 1, -1], [2, 1, 0] if function else [2, 0, 1]], kind)
-        wanted = written(x, (places, np.arange(3)[None]), updates, function)
-        close(run(lambda x, u, i: ours(x, u, i, 0), x, updates, places), wanted)
-        close(run(lambda x, u, i: ours(x, u, i, 0), x, updates, places, shapes=[("n", "m")]), wanted)
+        requested = written(x, (places, np.arange(3)[None]), updates, function)
+        close(run(lambda x, u, i: ours(x, u, i, 0), x, updates, places), requested)
+        close(run(lambda x, u, i: ours(x, u, i, 0), x, updates, places, shapes=[("n", "m")]), requested)
     rows = np.array([[3], [-4]])
     close(run(ours_nd, x, updates, rows), written(x, rows[:, 0], updates, function))
     if function:
@@ -79,10 +79,10 @@ def test_scatter_of_bool() -> None:
 @pytest.mark.parametrize("dtype", EVERY, ids=str)
 def test_nonzero_and_masks(dtype: DType) -> None:
     x = (counted(3, 4, dtype=DType.int32) % 3).astype(dtype.to_numpy())
-    wanted = np.argwhere(x.astype(np.float32) != 0)
-    close(run(lambda x: ops.nonzero(x, "k"), x, shapes=[("n", "m")]), wanted)
-    close(run(lambda x: ops.nonzero(x, len(wanted)), x), wanted)
-    close(run(lambda x: ops.nonzero(x * 0 if dtype is not DType.bool else x ^ x, "k"), x), wanted[:0])
+    requested = np.argwhere(x.astype(np.float32) != 0)
+    close(run(lambda x: ops.nonzero(x, "k"), x, shapes=[("n", "m")]), requested)
+    close(run(lambda x: ops.nonzero(x, len(requested)), x), requested)
+    close(run(lambda x: ops.nonzero(x * 0 if dtype is not DType.bool else x ^ x, "k"), x), requested[:0])
     mask = x.astype(np.float32) != 0
     values = counted(int(mask.sum()), dtype=dtype)
     expected = x.copy()
@@ -125,10 +125,10 @@ def test_top_k(op: Callable[..., Any], dtype: DType) -> None:
                 order[place] = sorted(count, key=lambda i, r=keys[place]: r[i], reverse=op is ops.top_k)
                 if op is ops.top_k:  # reversed, but stable
                     order[place] = sorted(count, key=lambda i, r=keys[place]: -int(r[i]))
-            wanted = np.take(order, range(k), axis)
+            requested = np.take(order, range(k), axis)
             values, places = run(lambda x, k=k, axis=axis: op(x, k, axis), x, shapes=[("n", "m")])
-            close(places, wanted)
-            close(values, np.take_along_axis(x, wanted, axis))
+            close(places, requested)
+            close(values, np.take_along_axis(x, requested, axis))
 
 
 def test_argsort() -> None:
@@ -177,7 +177,7 @@ def test_sums_and_products_along_an_axis(dtype: DType) -> None:
     x = (counted(3, 4, dtype=DType.int32) % 4 + 1).astype(dtype.to_numpy())
     single = x if dtype.is_integral() or dtype is DType.float64 else x.astype(np.float32)
     for axis in (0, -1):
-        wanted = np.cumsum(single, axis, dtype=single.dtype)
+        requested = np.cumsum(single, axis, dtype=single.dtype)
         backward = np.flip(np.cumsum(np.flip(single, axis), axis, dtype=single.dtype), axis)
         found = run(
             lambda x, a=axis: (
@@ -190,7 +190,7 @@ def test_sums_and_products_along_an_axis(dtype: DType) -> None:
             shapes=[("n", "m")],
         )
         product = np.prod(single, axis, keepdims=True, dtype=single.dtype)
-        for result, expected in zip(found, (wanted, wanted - single, backward, product), strict=True):
+        for result, expected in zip(found, (requested, requested - single, backward, product), strict=True):
             close(result, expected.astype(x.dtype), STEP.get(dtype, 0))
 
 
@@ -218,8 +218,8 @@ def test_compositions(dtype: DType) -> None:
         close(run(lambda x, a=axis: ops.repeat_interleave(x, 0, a), x), np.repeat(x, 0, axis))
     counts = np.array([1, 0, 2, 3])
     close(run(lambda x, r: ops.repeat_interleave(x, r, 0, "k"), x, counts), np.repeat(x, counts, 0))
-    for found, wanted in zip(run(lambda x: ops.chunk(x, 2, 1), x), np.split(x, 2, 1), strict=True):
-        close(found, wanted)
+    for found, requested in zip(run(lambda x: ops.chunk(x, 2, 1), x), np.split(x, 2, 1), strict=True):
+        close(found, requested)
 
 
 def test_complex_numbers_and_windows() -> None:

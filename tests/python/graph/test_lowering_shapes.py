@@ -69,8 +69,8 @@ def test_split(dtype: DType) -> None:
     x = counted(5, 4, dtype=dtype)
     for sizes, axis in (([1, 3, 0, 1], 0), ([1, 3], -1), ([5], 0)):
         found = run(lambda x, s=sizes, a=axis: ops.split(x, s, a), x)
-        wanted = np.split(x, np.cumsum(sizes)[:-1], axis)
-        for result, part in zip([found] if len(sizes) == 1 else found, wanted, strict=True):
+        requested = np.split(x, np.cumsum(sizes)[:-1], axis)
+        for result, part in zip([found] if len(sizes) == 1 else found, requested, strict=True):
             close(result, part)
 
 
@@ -109,8 +109,8 @@ def test_scalars() -> None:
     found = run(
         lambda x: (x + 1, x * x, ops.reshape(x, [1]), ops.stack([x, x]), x[None], ops.broadcast_to(x, [2, 2]), x > 2), x
     )
-    wanted = (x + 1, x * x, x.reshape(1), np.stack([x, x]), x[None], np.broadcast_to(x, (2, 2)), np.asarray(x > 2))
-    for result, expected in zip(found, wanted, strict=True):
+    requested = (x + 1, x * x, x.reshape(1), np.stack([x, x]), x[None], np.broadcast_to(x, (2, 2)), np.asarray(x > 2))
+    for result, expected in zip(found, requested, strict=True):
         close(result, np.asarray(expected))
 
 
@@ -144,9 +144,13 @@ def test_reductions(op: str, dtype: DType) -> None:
             if op == "mean" and dtype.is_integral():
                 close(found.astype(np.float64), np.trunc(theirs(single.astype(np.float64), axis)), 1e-12)
                 continue
-            wanted = theirs(single, axis)
+            requested = theirs(single, axis)
             exact = dtype.is_integral() or op not in ("sum", "mean")
-            close(found, wanted if wanted.dtype == np.int64 else wanted.astype(x.dtype), 0 if exact else STEP[dtype])
+            close(
+                found,
+                requested if requested.dtype == np.int64 else requested.astype(x.dtype),
+                0 if exact else STEP[dtype],
+            )
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
@@ -159,8 +163,8 @@ def test_reductions_with_nan_and_infinities(op: str, dtype: DType) -> None:
     x = np.array([*rows, [-infinite] * 4, [infinite] * 4, [2, 5, 5, 1]]).astype(dtype.to_numpy())
     for axis in (-1, 0):
         with np.errstate(invalid="ignore"):
-            wanted = theirs(x.astype(np.float64), axis)
-        close(run(lambda x, axis=axis: ours(x, axis), x), wanted if "arg" in op else wanted.astype(x.dtype))
+            requested = theirs(x.astype(np.float64), axis)
+        close(run(lambda x, axis=axis: ours(x, axis), x), requested if "arg" in op else requested.astype(x.dtype))
 
 
 def test_reductions_of_no_elements() -> None:
@@ -205,14 +209,14 @@ def test_products(dtype: DType) -> None:
     for left, right in [*shapes, ((2, 1, 3, 4), (5, 4, 2)), ((3, 0), (0, 5)), ((0, 4), (4, 2)), ((2, 3, 0), (0, 2))]:
         x, y = counted(*left, dtype=dtype), counted(*right, dtype=dtype)
         wide = np.float32 if dtype in (DType.float16, DType.bfloat16) else x.dtype
-        wanted = np.asarray(np.matmul(x.astype(wide), y.astype(wide))).astype(x.dtype)
-        close(run(ops.matmul, x, y), wanted, STEP.get(dtype, 0))
+        requested = np.asarray(np.matmul(x.astype(wide), y.astype(wide))).astype(x.dtype)
+        close(run(ops.matmul, x, y), requested, STEP.get(dtype, 0))
         if len(right) > 1:
             turned = np.ascontiguousarray(np.swapaxes(y, -1, -2))
-            close(run(lambda x, y: x @ y.T, x, turned), wanted, STEP.get(dtype, 0))
+            close(run(lambda x, y: x @ y.T, x, turned), requested, STEP.get(dtype, 0))
             if len(right) == 2:
                 unknown = [[*[f"d{axis}" for axis in range(len(left) - 1)], left[-1]], None]
-                close(run(lambda x, y: x @ y.T, x, turned, shapes=unknown), wanted, STEP.get(dtype, 0))
+                close(run(lambda x, y: x @ y.T, x, turned, shapes=unknown), requested, STEP.get(dtype, 0))
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
@@ -225,15 +229,15 @@ def test_products_with_a_bias(dtype: DType, rows: tuple[int, ...], inner: int) -
     symbols: list[Any] = [[*"abc"[: len(rows)], inner]]
     for shapes in ([], symbols):
         found = run(lambda x, y, b: (x @ y.T + b, b + x @ y.T, (x @ y.T) - b), x, y, bias, shapes=shapes)
-        for made, wanted in zip(found, (product + bias, bias + product, product - bias), strict=True):
-            close(made, wanted, STEP[dtype])
+        for made, requested in zip(found, (product + bias, bias + product, product - bias), strict=True):
+            close(made, requested, STEP[dtype])
 
     def twice(x: TensorValue, y: TensorValue, b: TensorValue) -> tuple[TensorValue, ...]:
         product = x @ y.T
         return product + b, product, product + product
 
-    for made, wanted in zip(run(twice, x, y, bias), (product + bias, product, product + product), strict=True):
-        close(made, wanted, STEP[dtype])
+    for made, requested in zip(run(twice, x, y, bias), (product + bias, product, product + product), strict=True):
+        close(made, requested, STEP[dtype])
 
 
 def test_a_bias_is_a_part_of_its_product() -> None:
@@ -310,10 +314,12 @@ def test_normalization(dtype: DType) -> None:
 
     # ONNX has epsilon in float32.
     tolerance = max(STEP[dtype], 1e-8)
-    wanted = torch.nn.functional.layer_norm(as_torch(x), (8,), as_torch(gamma), as_torch(beta), 1e-3)
+    requested = torch.nn.functional.layer_norm(as_torch(x), (8,), as_torch(gamma), as_torch(beta), 1e-3)
     for shapes in ((), [("n", "m", 8)]):
         close(
-            run(lambda x, g, b: ops.layer_norm(x, g, b, 1e-3), x, gamma, beta, shapes=shapes), back(wanted), tolerance
+            run(lambda x, g, b: ops.layer_norm(x, g, b, 1e-3), x, gamma, beta, shapes=shapes),
+            back(requested),
+            tolerance,
         )
     scaled = torch.nn.functional.rms_norm(as_torch(x), (8,), as_torch(gamma) + 1, 1e-3)
     found = run(lambda x, g: ops.rms_norm(x, g, 1e-3, 1.0, True), x, gamma)
@@ -413,11 +419,11 @@ def test_shapes_from_formulas() -> None:
             x,
             shapes=[("n", 6)],
         )
-        wanted = (
+        requested = (
             *(x.reshape(-1, 3), x.reshape(n, 2, 3), np.broadcast_to(x, (n, n, 6)), np.concatenate([x, x])),
             *(np.tile(x, (2, 2)), x[: n // 2], x[n // 2 :, 1:-1], np.arange(n)),
         )
-        for result, expected in zip(found, wanted, strict=True):
+        for result, expected in zip(found, requested, strict=True):
             close(result, expected)
 
 

@@ -20,7 +20,7 @@ import max_weights
 from max_weights.safetensors import safe_open
 
 
-def threads_ahead() -> list[str]:
+def readahead_threads() -> list[str]:
     """The kernel function of each readahead thread: `folio_wait_bit` while it waits for the disk."""
     found = []
     for thread in Path("/proc/self/task").iterdir():
@@ -63,16 +63,16 @@ def test_what_follows_the_first_tensor_is_fetched_and_no_thread_stays(cold: Path
     first = next(iter(state))
     state[first][...]
     assert wait_until(lambda: harness.cached_fraction(cold) > 0.98)
-    assert wait_until(lambda: not threads_ahead()), threads_ahead()
+    assert wait_until(lambda: not readahead_threads()), readahead_threads()
     for i in range(8):
         assert int(state[f"t{i}"][...][-1]) == i
-    assert not threads_ahead(), "what is in the page cache is not fetched"
+    assert not readahead_threads(), "what is in the page cache is not fetched"
 
 
 def test_a_part_of_a_tensor_fetches_no_more(cold: Path) -> None:
     state = max_weights.lazy_state_dict(max_weights.load_weights(cold))
     assert int(state["t3"][:8][0]) == 3
-    assert not threads_ahead()
+    assert not readahead_threads()
     time.sleep(0.05)
     assert harness.cached_fraction(cold) < 0.5
 
@@ -85,7 +85,7 @@ def test_the_end_of_the_dict_or_of_the_weights_ends_the_fetching(cold: Path, end
     if end == "close":
         weights.close()
     del state, weights
-    assert wait_until(lambda: not threads_ahead()), threads_ahead()
+    assert wait_until(lambda: not readahead_threads()), readahead_threads()
     assert wait_until(lambda: str(cold) not in Path("/proc/self/maps").read_text())
 
 
@@ -96,11 +96,11 @@ class TestSafeOpen:
         with safe_open(cold, "pt") as file:
             tensors = [file.get_tensor("t0")]
             time.sleep(0.05)
-            assert not threads_ahead()
+            assert not readahead_threads()
             assert harness.cached_fraction(cold) < 0.2
             tensors.append(file.get_slice("t1")[...])
             assert wait_until(lambda: harness.cached_fraction(cold) > 0.98)
-            assert wait_until(lambda: not threads_ahead()), threads_ahead()
+            assert wait_until(lambda: not readahead_threads()), readahead_threads()
             assert [int(tensor[-1]) for tensor in tensors] == [0, 1]
 
     def test_what_was_taken_is_fetched_when_the_file_is_closed_already(self, cold: Path) -> None:
@@ -110,21 +110,21 @@ class TestSafeOpen:
         file.__exit__(None, None, None)
         del file, slices
         assert wait_until(lambda: harness.cached_fraction(cold) > 0.98)
-        assert wait_until(lambda: not threads_ahead()), threads_ahead()
+        assert wait_until(lambda: not readahead_threads()), readahead_threads()
         assert all(int(tensor[0]) == int(name[1:]) for name, tensor in tensors.items())
 
     def test_what_nobody_has_any_more_is_not_fetched(self, cold: Path) -> None:
         with safe_open(cold, "pt") as file:
             for name in ("t0", "t1"):
                 file.get_tensor(name)
-        assert wait_until(lambda: not threads_ahead()), threads_ahead()
+        assert wait_until(lambda: not readahead_threads()), readahead_threads()
         assert wait_until(lambda: str(cold) not in Path("/proc/self/maps").read_text())
 
     def test_parts_fetch_no_more(self, cold: Path) -> None:
         with safe_open(cold, "pt") as file:
             parts = [file.get_slice(name)[:8] for name in ("t2", "t3", "t4")]
             assert int(parts[0][0]) == 2
-            assert not threads_ahead()
+            assert not readahead_threads()
             time.sleep(0.05)
             assert harness.cached_fraction(cold) < 0.5
 

@@ -144,9 +144,9 @@ def test_each_pattern_has_its_dtype(models: Path) -> None:
     weights = max_weights.load_weights(models / "minilm.safetensors")
     loaded = weights.load(dtype={"*.bias": "float16", "embeddings.position_ids": "int32", "pooler": "bfloat16"})
     for name, tensor in loaded.items():
-        wanted = "float16" if name.endswith(".bias") else "bfloat16" if name.startswith("pooler") else None
-        wanted = "int32" if name == "embeddings.position_ids" else wanted
-        assert tensor.dtype is DType(wanted or weights[name].data().dtype), name
+        requested = "float16" if name.endswith(".bias") else "bfloat16" if name.startswith("pooler") else None
+        requested = "int32" if name == "embeddings.position_ids" else requested
+        assert tensor.dtype is DType(requested or weights[name].data().dtype), name
 
 
 def test_bytes_land_in_the_callers_memory(models: Path) -> None:
@@ -191,13 +191,13 @@ def test_a_transposed_tensor_of_a_pytorch_file_lands_in_the_callers_memory(tmp_p
 @pytest.mark.parametrize("copy", [None, True])
 def test_progress_counts_all_bytes_and_its_exception_ends_the_loading(models: Path, copy: bool | None) -> None:
     weights = max_weights.load_weights(models / "minilm.safetensors")
-    told: list[tuple[int, int]] = []
-    weights.load(copy=copy, progress=lambda done, of: told.append((done, of)))
+    reported: list[tuple[int, int]] = []
+    weights.load(copy=copy, progress=lambda done, of: reported.append((done, of)))
     size = sum(info.bytes for info in max_weights.infos(weights))
-    assert told[0][0] == 0
-    assert told[-1][0] == told[-1][1]
-    assert size <= told[-1][1] <= size + (64 << 10) * len(weights)
-    assert told == sorted(told)
+    assert reported[0][0] == 0
+    assert reported[-1][0] == reported[-1][1]
+    assert size <= reported[-1][1] <= size + (64 << 10) * len(weights)
+    assert reported == sorted(reported)
 
     def fails(_done: int, _of: int) -> None:
         raise RuntimeError("no more")
@@ -257,15 +257,15 @@ def test_packed_blocks_are_decoded_where_a_dtype_is_asked_for(models: Path) -> N
     assert np.array_equal(weights.load(name, dtype="float32")[name].to_numpy(), expected)
     assert np.array_equal(weights.load(name, dtype={"*attn*": "float32"})[name].to_numpy(), expected)
     assert np.array_equal(weights.load(name, packed="keep", dtype="float16")[name].to_numpy(), data.to_numpy())
-    for door in (max_weights.torch, max_weights.numpy, max_weights.jax):
-        assert np.array_equal(np.asarray(door.load_file(path, select=name, dtype="float32")[name]), expected)
-        assert door.load_file(path, packed="keep")[name].shape == data.shape
+    for entry_point in (max_weights.torch, max_weights.numpy, max_weights.jax):
+        assert np.array_equal(np.asarray(entry_point.load_file(path, select=name, dtype="float32")[name]), expected)
+        assert entry_point.load_file(path, packed="keep")[name].shape == data.shape
     whole = max_weights.torch.load_file(path, dtype="float32")
     assert {str(tensor.dtype) for tensor in whole.values()} == {"torch.float32"}
 
 
 @pytest.mark.parametrize(
-    "door",
+    "entry_point",
     [
         lambda path, **options: max_weights.load_weights(path).load(**options),
         lambda path, **options: next(max_weights.load_weights(path).stream(**options)),
@@ -278,13 +278,13 @@ def test_packed_blocks_are_decoded_where_a_dtype_is_asked_for(models: Path) -> N
     ],
     ids=["load", "stream", "plan", "lazy_state_dict", "torch", "torch, threads", "numpy", "jax"],
 )
-def test_packed_blocks_are_never_decoded_unasked(models: Path, door: Any) -> None:
+def test_packed_blocks_are_never_decoded_unasked(models: Path, entry_point: Any) -> None:
     path = models / "smollm2-135m.Q4_1.gguf"
     for options in ({}, {"select": "blk.0"}, {"select": "blk.0", "rename": {"blk.": "b."}}):
         with refuses(ValueError, "argument.packed"):
-            door(path, **options)
-    assert door(path, select="blk.0.attn_norm") is not None  # floats unchanged
-    assert door(path, select="blk.0", packed="keep") is not None
+            entry_point(path, **options)
+    assert entry_point(path, select="blk.0.attn_norm") is not None  # floats unchanged
+    assert entry_point(path, select="blk.0", packed="keep") is not None
 
 
 def test_a_dtype_for_some_packed_blocks_says_nothing_of_the_others(models: Path) -> None:
@@ -294,13 +294,15 @@ def test_a_dtype_for_some_packed_blocks_says_nothing_of_the_others(models: Path)
     assert caught.value.tensor == "blk.0.ffn_down.weight"
 
 
-@pytest.mark.parametrize("door", ["torch", "numpy", "jax"])
-def test_load_file_is_lazy_unless_an_option_says_what_is_done_with_the_tensors(tmp_path: Path, door: str) -> None:
+@pytest.mark.parametrize("entry_point", ["torch", "numpy", "jax"])
+def test_load_file_is_lazy_unless_an_option_says_what_is_done_with_the_tensors(
+    tmp_path: Path, entry_point: str
+) -> None:
     import importlib
 
     path = tmp_path / "aligned.safetensors"
     max_weights.save_file({"a.w": np.ones(1 << 20, np.float32), "b.w": np.ones(1 << 20, np.float32)}, path)
-    load_file = importlib.import_module(f"max_weights.{door}").load_file
+    load_file = importlib.import_module(f"max_weights.{entry_point}").load_file
     keep = {"packed": "keep"}
     for options in ({}, {"select": "a"}, {"rename": {"a.": "c."}}, keep, {"select": "a", **keep}):
         held = load_file(path, **options)
@@ -310,12 +312,12 @@ def test_load_file_is_lazy_unless_an_option_says_what_is_done_with_the_tensors(t
     held = load_file(path, threads=2)
     assert resident(path) >= 8 << 20
     assert len(held) == 2
-    told: list[int] = []
-    load_file(path, progress=lambda done, _: told.append(done))
-    assert told  # it was read before the call returned
+    reported: list[int] = []
+    load_file(path, progress=lambda done, _: reported.append(done))
+    assert reported  # it was read before the call returned
 
 
-def test_doors_select_rename_and_convert(models: Path) -> None:
+def test_entry_points_select_rename_and_convert(models: Path) -> None:
     import torch
 
     import max_weights.numpy
@@ -324,13 +326,13 @@ def test_doors_select_rename_and_convert(models: Path) -> None:
     path = models / "derived" / "layer0.bf16.safetensors"
     plain = max_weights.torch.load_file(path)
     name = next(iter(plain))
-    told: list[int] = []
+    reported: list[int] = []
     loaded = max_weights.torch.load_file(
-        path, select=[name], rename={name: "x"}, dtype=torch.float32, progress=lambda done, _: told.append(done)
+        path, select=[name], rename={name: "x"}, dtype=torch.float32, progress=lambda done, _: reported.append(done)
     )
     assert list(loaded) == ["x"]
     assert torch.equal(loaded["x"], plain[name].float())
-    assert told[-1] == plain[name].nbytes
+    assert reported[-1] == plain[name].nbytes
     assert max_weights.numpy.load_file(path, dtype=np.float16)[name].dtype == np.float16
 
 
@@ -378,7 +380,7 @@ def test_memory_of_a_tensor_of_its_own_goes_with_it(make_file: Callable[..., Pat
         weights.load(copy="each")  # type: ignore[arg-type]
 
 
-def test_doors_take_every_option_and_refuse_what_is_none(models: Path) -> None:
+def test_entry_points_take_every_option_and_refuse_what_is_none(models: Path) -> None:
     import max_weights.jax
     import max_weights.numpy
     import max_weights.torch
@@ -396,14 +398,14 @@ def test_doors_take_every_option_and_refuse_what_is_none(models: Path) -> None:
         "drop_cache": False,
         "digests": digest,
     }
-    for door in (max_weights.torch, max_weights.numpy, max_weights.jax):
-        assert np.array_equal(np.asarray(door.load_file(path, **options)["pooler.dense.bias"]), plain)
+    for entry_point in (max_weights.torch, max_weights.numpy, max_weights.jax):
+        assert np.array_equal(np.asarray(entry_point.load_file(path, **options)["pooler.dense.bias"]), plain)
         with refuses(TypeError):
-            door.load_file(path, foo=None)
+            entry_point.load_file(path, foo=None)
         with refuses(ValueError, "argument.choice"):
-            door.load_file(path, copy="each")
+            entry_point.load_file(path, copy="each")
         with refuses(ValueError):
-            door.load_file(path, copy=True, max_memory=1000)
+            entry_point.load_file(path, copy=True, max_memory=1000)
 
 
 def test_a_name_has_its_own_dtype_before_patterns(models: Path) -> None:

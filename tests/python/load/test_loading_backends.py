@@ -169,7 +169,7 @@ def forget(path: Path) -> None:
     try:
         harness.evict(path)
     except harness.BenchError as error:
-        # A RAM disk is the page cache. There tests/load/load_cuts.rs shows, by counted bytes, that only the parts are read.
+        # A RAM disk is the page cache. There tests/load/load_cuts.rs counts the bytes that are read.
         pytest.skip(f"needs a file system that gives up its cache: {error}")
 
 

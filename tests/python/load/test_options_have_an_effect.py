@@ -26,7 +26,7 @@ def weights(make_file: Callable[..., Path]) -> WeightsNode:
     return max_weights.load_weights(make_file({"model.a.weight": WHOLE, "model.b.weight": np.ones(8, "f4")}))
 
 
-DOORS: dict[str, Callable[..., Any]] = {
+ENTRY_POINTS: dict[str, Callable[..., Any]] = {
     "load": lambda w, **options: w.load(**options),
     "plan": lambda w, **options: max_weights.plan(w, **options),
     "stream": lambda w, **options: dict(w.stream(**options)),
@@ -52,18 +52,18 @@ WITHOUT_EFFECT: dict[str, tuple[dict[str, Any], str]] = {
 
 # Lazy tensors have no shard: they are indexed.
 @pytest.mark.parametrize(
-    ("door", "case"),
+    ("entry_point", "case"),
     [
-        (door, case)
-        for door in DOORS
+        (entry_point, case)
+        for entry_point in ENTRY_POINTS
         for case, (options, _) in WITHOUT_EFFECT.items()
-        if door != "lazy_state_dict" or "shard" not in options
+        if entry_point != "lazy_state_dict" or "shard" not in options
     ],
 )
-def test_an_option_without_effect_is_an_error(weights: WeightsNode, door: str, case: str) -> None:
+def test_an_option_without_effect_is_an_error(weights: WeightsNode, entry_point: str, case: str) -> None:
     options, message = WITHOUT_EFFECT[case]
     with pytest.raises((ArgumentError, WeightNotFoundError), match=message):
-        DOORS[door](weights, **options)
+        ENTRY_POINTS[entry_point](weights, **options)
 
 
 def test_a_table_for_the_whole_checkpoint_is_good_for_each_part_of_it(weights: WeightsNode) -> None:
@@ -104,10 +104,10 @@ def test_views_are_views_whatever_the_environment_says(
         {"digests": {}},
     ],
 )
-@pytest.mark.parametrize("door", [WeightsNode.load, max_weights.plan])
-def test_what_cannot_be_a_view_says_why(weights: WeightsNode, door: Any, options: Any) -> None:
+@pytest.mark.parametrize("entry_point", [WeightsNode.load, max_weights.plan])
+def test_what_cannot_be_a_view_says_why(weights: WeightsNode, entry_point: Any, options: Any) -> None:
     with refuses(ValueError):
-        door(weights, copy=False, **options)
+        entry_point(weights, copy=False, **options)
 
 
 def test_what_is_not_aligned_is_no_view(tmp_path: Path) -> None:
@@ -140,11 +140,11 @@ def test_parts_of_several_axes_are_in_the_plan_and_in_the_progress(weights: Weig
     read = 199 * 1200 + 600  # the gaps between the rows are small, so reads coalesce
     assert (of_part.bytes, of_part.memory) == (read, 120_000 if dtype is None else 60_000)
     assert plan.bytes_read == read + 32
-    told: list[tuple[int, int]] = []
-    loaded = weights.load(shard=shard, dtype=dtype, progress=lambda done, of: told.append((done, of)))
+    reported: list[tuple[int, int]] = []
+    loaded = weights.load(shard=shard, dtype=dtype, progress=lambda done, of: reported.append((done, of)))
     assert np.array_equal(loaded["model.a.weight"].to_numpy(), WHOLE[:200, :150].astype(dtype or "f4"))
-    assert told[-1] == (plan.bytes_read, plan.bytes_read)
-    assert told == sorted(told)
+    assert reported[-1] == (plan.bytes_read, plan.bytes_read)
+    assert reported == sorted(reported)
 
     def stop(done: int, of: int) -> None:
         if done == of:
@@ -163,15 +163,15 @@ def test_what_is_verified_is_what_is_returned(
     options: dict[str, Any] = {"dtype": dtype}
     if shard is not None:
         options["shard"] = Shard(1, 2, {"model.a": shard})
-    wanted = {name: tensor.to_numpy().copy() for name, tensor in weights.load(**options).items()}
+    requested = {name: tensor.to_numpy().copy() for name, tensor in weights.load(**options).items()}
     digests = max_weights.fingerprint(weights, digests=True).digests
-    outs = {name: np.zeros_like(array) for name, array in wanted.items()} if out else None
+    outs = {name: np.zeros_like(array) for name, array in requested.items()} if out else None
     loaded = weights.load(digests=digests, out=outs, **options)
-    for name, array in wanted.items():
+    for name, array in requested.items():
         assert np.array_equal(loaded[name].to_numpy(), array)
         assert not loaded[name].is_mapped  # so that no later change of the file reaches it
         assert outs is None or np.array_equal(outs[name], array)
-    outs = {name: np.zeros_like(array) for name, array in wanted.items()} if out else None
+    outs = {name: np.zeros_like(array) for name, array in requested.items()} if out else None
     with refuses(FormatError, "tensor.digest"):
         weights.load(digests={**digests, "model.b.weight": digests["model.a.weight"]}, out=outs, **options)
     assert outs is None or not any(array.any() for array in outs.values())

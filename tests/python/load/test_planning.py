@@ -29,11 +29,11 @@ def test_a_plan_has_every_weight_and_the_bytes_that_the_load_counts(
         options = options | {"dtype": "float32"}
     plan = max_weights.plan(weights, **options)
     assert isinstance(plan, LoadPlan)
-    told: list[int] = []
-    loaded = weights.load(progress=lambda _, of: told.append(of), **options)
+    reported: list[int] = []
+    loaded = weights.load(progress=lambda _, of: reported.append(of), **options)
     assert list(plan.names) == list(loaded)
     assert {name for part in plan.ranges for name in part.names} == set(loaded)
-    assert plan.bytes_read == told[-1]
+    assert plan.bytes_read == reported[-1]
     own = sum(tensor.nbytes for tensor in loaded.values() if not tensor.is_mapped)
     assert own <= plan.bytes_in_memory <= own + 64 * (len(loaded) + 1)
     order = [(plan.files.index(part.file), part.offset) for part in plan.ranges]

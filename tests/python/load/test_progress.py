@@ -17,14 +17,14 @@ from max_weights._progress import progress_of
 
 def test_what_is_not_wanted_is_nothing_and_a_function_is_itself() -> None:
     for nothing in (None, False):
-        told, end = progress_of(nothing)
-        assert told is None
+        reported, end = progress_of(nothing)
+        assert reported is None
         end()
 
     def mine(_done: int, _total: int) -> None: ...
 
-    told, end = progress_of(mine)
-    assert told is mine
+    reported, end = progress_of(mine)
+    assert reported is mine
     end()
 
 
@@ -33,12 +33,12 @@ def test_the_line_is_written_over_and_ends_once(
 ) -> None:
     now = iter([0.0, 1.0, 1.05, 2.0, 2.01])
     monkeypatch.setattr(progress.time, "monotonic", lambda: next(now))
-    told, end = progress_of(True)
-    assert told is not None
-    told(0, 4_000_000_000)
-    told(500_000_000, 4_000_000_000)  # a twentieth of a second later: no new line
-    told(2_000_000_000, 4_000_000_000)
-    told(4_000_000_000, 4_000_000_000)  # the last one always
+    reported, end = progress_of(True)
+    assert reported is not None
+    reported(0, 4_000_000_000)
+    reported(500_000_000, 4_000_000_000)  # a twentieth of a second later: no new line
+    reported(2_000_000_000, 4_000_000_000)
+    reported(4_000_000_000, 4_000_000_000)  # the last one always
     end()
     out, err = capsys.readouterr()
     assert out == ""
@@ -55,21 +55,21 @@ def test_a_shorter_line_covers_the_longer_one_before_it(
 ) -> None:
     now = iter([0.0, 0.2, 100.0])
     monkeypatch.setattr(progress.time, "monotonic", lambda: next(now))
-    told, end = progress_of(True)
-    assert told is not None
-    told(99_000_000_000, 100_000_000_000)
-    told(100_000_000_000, 100_000_000_000)
+    reported, end = progress_of(True)
+    assert reported is not None
+    reported(99_000_000_000, 100_000_000_000)
+    reported(100_000_000_000, 100_000_000_000)
     end()
     longer, shorter = capsys.readouterr().err.rstrip("\n").split("\r")[1:]
     assert len(shorter) == len(longer)
 
 
 def test_work_without_bytes_is_done_and_nothing_told_ends_no_line(capsys: pytest.CaptureFixture[str]) -> None:
-    told, end = progress_of(True)
-    assert told is not None
+    reported, end = progress_of(True)
+    assert reported is not None
     end()
     assert capsys.readouterr().err == ""
-    told(0, 0)
+    reported(0, 0)
     assert "#" * 30 in capsys.readouterr().err
 
 
@@ -127,10 +127,10 @@ def test_a_notebook_has_one_bar_that_is_shown_anew(
 ) -> None:
     now = iter([0.0, 1.0, 1.05, 2.0, 2.01])
     monkeypatch.setattr(progress.time, "monotonic", lambda: next(now))
-    told, end = progress_of(True)
-    assert told is not None
+    reported, end = progress_of(True)
+    assert reported is not None
     for done in (0, 500_000_000, 2_000_000_000, 4_000_000_000):
-        told(done, 4_000_000_000)
+        reported(done, 4_000_000_000)
     end()
     assert [kind for kind, _ in notebook.shown] == ["display", "update", "update"]
     begun, half, done = (page["text/html"] for _, page in notebook.shown)
@@ -148,9 +148,9 @@ def test_a_shell_of_ipython_without_a_kernel_has_a_line(
     for shell in (None, SimpleNamespace()):
         found = SimpleNamespace(get_ipython=lambda shell=shell: shell)
         monkeypatch.setitem(sys.modules, "IPython", found)  # type: ignore[arg-type]
-        told, _ = progress_of(True)
-        assert told is not None
-        told(1, 1)
+        reported, _ = progress_of(True)
+        assert reported is not None
+        reported(1, 1)
         assert "#" * 30 in capsys.readouterr().err
 
 
@@ -166,7 +166,7 @@ def test_small_work_is_told_in_small_units(capsys: pytest.CaptureFixture[str]) -
     bar(1_500, 1_500)
     bar(12, 12)
     close()
-    told = capsys.readouterr().err
-    assert "1.50 of 1.50 kB" in told
-    assert "12 of 12 B" in told
-    assert "0.00 of 0.00" not in told
+    reported = capsys.readouterr().err
+    assert "1.50 of 1.50 kB" in reported
+    assert "12 of 12 B" in reported
+    assert "0.00 of 0.00" not in reported

@@ -324,12 +324,12 @@ def test_a_file_that_was_truncated_is_told_at_the_next_step_with_the_tensor(tmp_
 
 def test_progress_counts_what_was_given_and_its_exception_ends_the_stream(models: Path) -> None:
     weights = max_weights.load_weights(models / "minilm.safetensors")
-    told: list[tuple[int, int]] = []
-    for _ in weights.stream(progress=lambda done, of: told.append((done, of))):
+    reported: list[tuple[int, int]] = []
+    for _ in weights.stream(progress=lambda done, of: reported.append((done, of))):
         pass
     size = sum(info.bytes for info in max_weights.infos(weights))
-    assert told == sorted(told)
-    assert told[-1] == (size, size)
+    assert reported == sorted(reported)
+    assert reported[-1] == (size, size)
     assert len(list(weights.stream("pooler", progress=True))) == 2
 
     def fails(_done: int, _of: int) -> None:

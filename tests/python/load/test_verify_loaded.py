@@ -126,9 +126,9 @@ def test_every_mutation_is_found_and_named_and_nothing_else_is(saved: tuple[Any,
             applied.append(mutate)
             report = verify_loaded(model, weights, rename="transformers5")
             assert not report.ok
-            said = {finding.name: finding.message for finding in report.findings}
-            assert message in said[name], (mutate.__name__, report)
-            assert len(said) == (2 if mutate is _swapped else 1), report
+            reported = {finding.name: finding.message for finding in report.findings}
+            assert message in reported[name], (mutate.__name__, report)
+            assert len(reported) == (2 if mutate is _swapped else 1), report
             model.load_state_dict(state)
         assert verify_loaded(model, weights, rename="transformers5").ok
     assert len(applied) >= len(MUTATIONS) - 3, applied
@@ -181,10 +181,10 @@ def test_tied_and_missing_and_other_shapes_are_findings(tmp_path: Path) -> None:
     module["two"].weight = module["one"].weight
     save_file({"one.weight": module["one"].weight.detach(), "one.bias": torch.zeros(5)}, tmp_path / "a.safetensors")
     report = verify_loaded(module, load_weights(tmp_path / "a.safetensors"))
-    said = {finding.name: finding.message for finding in report.findings}
-    assert said.keys() == {"one.bias", "two.bias"}
-    assert "[4], and that of the weight [5]" in said["one.bias"]
-    assert "no weight of this name" in said["two.bias"]
+    reported = {finding.name: finding.message for finding in report.findings}
+    assert reported.keys() == {"one.bias", "two.bias"}
+    assert "[4], and that of the weight [5]" in reported["one.bias"]
+    assert "no weight of this name" in reported["two.bias"]
     assert {"one.weight", "two.weight"} <= set(report.verified)
 
 

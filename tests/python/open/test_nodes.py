@@ -142,28 +142,28 @@ def test_a_part_of_a_name_that_is_no_weight_is_an_error_with_near_names(weights:
         weights.encoder[key]
 
 
-def test_the_doors_of_a_name_that_is_no_weight_raise_with_near_names(weights: WeightsNode) -> None:
-    doors = [
+def test_the_entry_points_of_a_name_that_is_no_weight_raise_with_near_names(weights: WeightsNode) -> None:
+    entry_points = [
         np.asarray,
         np.from_dlpack,
         max_weights.Buffer.from_dlpack,
         lambda node: node.numpy(),
         lambda node: node.data(),
     ]
-    for door in doors:
+    for entry_point in entry_points:
         with refuses(WeightNotFoundError, "weight.not-found"):
-            door(weights.head.wieght)
+            entry_point(weights.head.wieght)
         with refuses(WeightNotFoundError, "weight.not-found"):
-            door(weights.encoder)
+            entry_point(weights.encoder)
 
 
 def test_torch_and_jax_say_too_that_a_name_is_no_weight(weights: WeightsNode) -> None:
     import jax
     import torch
 
-    for door in (torch.from_dlpack, jax.dlpack.from_dlpack):
+    for entry_point in (torch.from_dlpack, jax.dlpack.from_dlpack):
         with refuses(WeightNotFoundError, "weight.not-found"):
-            door(weights.head.wieght)
+            entry_point(weights.head.wieght)
 
 
 def test_children_are_one_level_and_numbers_count(weights: WeightsNode) -> None:

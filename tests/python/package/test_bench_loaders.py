@@ -71,9 +71,9 @@ def test_experts_of_a_rank_and_what_all_share_are_counted(tmp_path: Path) -> Non
 
     path = files.make(tmp_path, "e", small=True)
     infos = max_weights.infos(load_weights(path))
-    wanted = [(info.offset, info.bytes) for info in infos if slices_of_a_rank._is_wanted(info.name)]
-    assert list(slices_of_a_rank._ranges("e", path)) == wanted
-    assert len(wanted) == 8 * 3 + 5
+    requested = [(info.offset, info.bytes) for info in infos if slices_of_a_rank._is_requested(info.name)]
+    assert list(slices_of_a_rank._ranges("e", path)) == requested
+    assert len(requested) == 8 * 3 + 5
 
 
 @pytest.mark.parametrize("case", saving.CASES)

@@ -162,7 +162,7 @@ def test_asking_whether_a_name_is_here_answers_no(path: str) -> None:
         getattr(found, name)
 
 
-def test_asking_for_a_door_whose_library_is_missing_answers_no() -> None:
+def test_asking_for_a_entry_point_whose_library_is_missing_answers_no() -> None:
     program = """
 import sys
 for library in ("jax", "numpy", "torch"):

@@ -15,7 +15,7 @@ from refusals import refuses
 
 PACKAGE = Path(max_weights.__file__).parent
 # Modules of a framework with other names, or below others.
-DOORS = {
+ENTRY_POINTS = {
     "safetensors.flax": {"jax", "numpy"},
     "safetensors.numpy": {"numpy"},
     "safetensors.torch": {"numpy", "torch"},
@@ -99,7 +99,7 @@ sys.exit(status)"""
 
 def test_numpy_is_the_only_dependency() -> None:
     project = tomllib.loads((PACKAGE.parents[1] / "pyproject.toml").read_text())["project"]
-    assert [re.split(r"[<>=!~ ]", wanted)[0] for wanted in project["dependencies"]] == ["numpy"]
+    assert [re.split(r"[<>=!~ ]", requested)[0] for requested in project["dependencies"]] == ["numpy"]
     assert project["scripts"] == {"max-weights": "max_weights.__main__:main"}
 
 
@@ -120,7 +120,7 @@ def test_what_follows_from_the_lists_of_names_is_written() -> None:
 
 def test_frameworks_are_imported_inside_functions_or_in_their_own_module() -> None:
     for name, tree in modules().items():
-        allowed = DOORS.get(name, {name.split(".")[0]})
+        allowed = ENTRY_POINTS.get(name, {name.split(".")[0]})
         if name.startswith("integrations"):  # plug-ins, each imported by or with its library
             allowed = FRAMEWORKS
         if name.startswith("_ranks."):  # the exchange over torch.distributed, imported where a group is given

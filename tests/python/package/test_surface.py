@@ -184,7 +184,7 @@ def test_a_switch_works_or_says_why_not(
     patch: str | None,
     verify: str | None,
     verifies: bool | None,
-    said: str,
+    message: str,
 ) -> None:
     from max_weights._dropin import patching
 
@@ -199,9 +199,9 @@ def test_a_switch_works_or_says_why_not(
     finally:
         max_weights.unpatch()
         patching._state.verify = False
-    assert bool(caplog.text) == bool(said)
-    if said:
-        assert re.search(said, caplog.text)
+    assert bool(caplog.text) == bool(message)
+    if message:
+        assert re.search(message, caplog.text)
 
 
 def test_a_collection_that_the_program_turned_off_stays_off() -> None:

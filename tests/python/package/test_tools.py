@@ -156,12 +156,12 @@ def test_evicting_a_file_empties_the_page_cache_or_says_that_it_cannot(tmp_path:
     path = tmp_path / "cached"
     path.write_bytes(bytes(4 << 20))
     assert harness.cached_fraction(path) == 1.0
-    said = ""
+    message = ""
     try:
         harness.evict(path)
     except harness.BenchError as error:  # a RAM disk is its own page cache
-        said = str(error)
-    assert ("--dir" in said) == (harness.cached_fraction(path) > 0.02)
+        message = str(error)
+    assert ("--dir" in message) == (harness.cached_fraction(path) > 0.02)
 
 
 def toy_report() -> report.Report:
@@ -367,10 +367,10 @@ def test_figures_of_the_readme_are_those_of_the_benchmarks() -> None:
 def test_figures_of_what_others_win_are_those_of_the_benchmarks() -> None:
     page = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
     section = page.partition("\n## Where others win\n")[2].partition("\n## ")[0]
-    said = re.findall(r"(?<![\w.])(?<!x )(?:\d{1,3}(?:,\d{3})+|\d+\.\d+|\d{3})(?![\w.]*\w)", section)
-    assert len(said) > 20
+    message = re.findall(r"(?<![\w.])(?<!x )(?:\d{1,3}(?:,\d{3})+|\d+\.\d+|\d{3})(?![\w.]*\w)", section)
+    assert len(message) > 20
     figures = measured("")
-    assert [figure for figure in said if not is_measured(figure, figures)] == []
+    assert [figure for figure in message if not is_measured(figure, figures)] == []
 
 
 def test_benches_run_on_small_files(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ class Checkpoint(NamedTuple):
     """The tensors by name, the configuration, and the decoded weights in float32."""
 
     tensors: Tensors
-    said: dict[str, Any] | None
+    message: dict[str, Any] | None
     decoded: Tensors
 
     @property
@@ -42,16 +42,16 @@ class Checkpoint(NamedTuple):
         folder.mkdir()
         save_file({name: one.contiguous().clone() for name, one in self.tensors.items()}, folder / "model.safetensors")
         config: dict[str, Any] = {"model_type": "llama", "torch_dtype": "bfloat16", **HEADS}
-        if self.said is not None:
-            config["quantization_config"] = self.said
+        if self.message is not None:
+            config["quantization_config"] = self.message
         (folder / "config.json").write_text(json.dumps(config))
         return folder
 
 
-def _made(parts: dict[str, Any], decoded: Any, said: dict[str, Any] | None = None) -> Checkpoint:
+def _made(parts: dict[str, Any], decoded: Any, message: dict[str, Any] | None = None) -> Checkpoint:
     tensors = {f"{UP}.{part}": torch.as_tensor(value) for part, value in parts.items()}
     tensors[NORM] = torch.linspace(0.1, 3, COLUMNS)
-    return Checkpoint(tensors, said, {f"{UP}.weight": torch.as_tensor(decoded, dtype=torch.float32)})
+    return Checkpoint(tensors, message, {f"{UP}.weight": torch.as_tensor(decoded, dtype=torch.float32)})
 
 
 def _random(*shape: int) -> torch.Tensor:
@@ -79,10 +79,10 @@ def _fp8(*shape: int) -> torch.Tensor:
     return (_random(*shape) * 30).to(torch.float8_e4m3fn)
 
 
-def fp8_of_one_scale(name: str = "weight_scale", said: dict[str, Any] | None = None) -> Checkpoint:
+def fp8_of_one_scale(name: str = "weight_scale", message: dict[str, Any] | None = None) -> Checkpoint:
     """FP8 with one scale."""
     weight, scale = _fp8(ROWS, COLUMNS), torch.tensor(0.0123)
-    return _made({"weight": weight, name: scale, "input_scale": torch.tensor(0.5)}, weight.float() * scale, said)
+    return _made({"weight": weight, name: scale, "input_scale": torch.tensor(0.5)}, weight.float() * scale, message)
 
 
 def fp8_of_rows() -> Checkpoint:
@@ -94,8 +94,8 @@ def fp8_of_rows() -> Checkpoint:
 def fp8_of_blocks() -> Checkpoint:
     """The FP8 of DeepSeek."""
     weight, scale = _fp8(ROWS, COLUMNS), _scales(3, 4)
-    said = {"quant_method": "fp8", "weight_block_size": [32, 32]}
-    return _made({"weight": weight, "weight_scale_inv": scale}, weight.float() * _spread(scale, 32, 32), said)
+    message = {"quant_method": "fp8", "weight_block_size": [32, 32]}
+    return _made({"weight": weight, "weight_scale_inv": scale}, weight.float() * _spread(scale, 32, 32), message)
 
 
 def mxfp8() -> Checkpoint:
@@ -164,8 +164,8 @@ def gptq_of(bits: int, *, reordered: bool = False, second: bool = False) -> Chec
         index = np.random.default_rng(1).permutation(index)
     parts, decoded = gptq(bits, COLUMNS, ROWS, index, 0 if second else 1)
     layout = "gptq_v2" if second else "gptq"
-    said = {"quant_method": "gptq", "bits": bits, "group_size": 32, "checkpoint_format": layout}
-    return _made(parts, decoded, said)
+    message = {"quant_method": "gptq", "bits": bits, "group_size": 32, "checkpoint_format": layout}
+    return _made(parts, decoded, message)
 
 
 def awq() -> Checkpoint:
@@ -208,8 +208,8 @@ def int4_of_modelopt() -> Checkpoint:
     values = np.random.default_rng(8).integers(-8, 8, (ROWS, COLUMNS)).astype(np.int8)
     scale = _scales(ROWS, 2)
     decoded = torch.from_numpy(values).float() * _spread(scale, 1, COLUMNS // 2)
-    said = {"quant_method": "modelopt", "quant_algo": "W4A16_AWQ"}
-    return _made({"weight": modelopt_packed(values), "weight_scale": scale}, decoded, said)
+    message = {"quant_method": "modelopt", "quant_algo": "W4A16_AWQ"}
+    return _made({"weight": modelopt_packed(values), "weight_scale": scale}, decoded, message)
 
 
 def bitsandbytes(name: str) -> Checkpoint:

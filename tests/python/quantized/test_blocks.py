@@ -126,7 +126,7 @@ def test_an_out_of_scaled_blocks_must_fit() -> None:
         scale_blocks(pairs, scales, dtype="float32")
 
 
-def test_scales_take_every_door_and_must_fit() -> None:
+def test_scales_take_every_entry_point_and_must_fit() -> None:
     data, scales = torch.ones(4, 4, dtype=torch.float8_e4m3fn), np.full((2, 2), 3, np.float32)
     assert (scale_blocks(data, scales, (2, 2)).astype("f32").to_numpy() == 3).all()
     for wrong in (np.ones((2, 3), np.float32), np.ones(4, np.float32), np.ones((1, 2, 2, 2), np.float32)):

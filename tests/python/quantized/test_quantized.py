@@ -28,12 +28,14 @@ Made = Callable[..., WeightsNode]
 def make(tmp_path: Path) -> Made:
     """Open a checkpoint of these tensors, with a configuration in its folder."""
 
-    def made(tensors: dict[str, torch.Tensor], said: dict[str, Any] | None = None, file: str = "config.json") -> Any:
+    def made(
+        tensors: dict[str, torch.Tensor], reported: dict[str, Any] | None = None, file: str = "config.json"
+    ) -> Any:
         save_file(
             {name: tensor.contiguous().clone() for name, tensor in tensors.items()}, tmp_path / "model.safetensors"
         )
-        if said is not None:
-            (tmp_path / file).write_text(json.dumps(said))
+        if reported is not None:
+            (tmp_path / file).write_text(json.dumps(reported))
         return load_weights(tmp_path)
 
     return made
@@ -79,8 +81,8 @@ def test_fp8_in_blocks_is_what_transformers_makes_of_it(make: Made, dtype: torch
     scale = scale.to(torch.float32) / 1000 if scales in (torch.float32, torch.bfloat16) else scale.view(torch.uint8)
     scale = scale.to(scales) if scale.dtype is torch.float32 else scale.view(scales)
     weight = fp8(256, 384, dtype=dtype)
-    said = {"quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]}}
-    weights = make({"a.b.weight": weight, "a.b.weight_scale_inv": scale}, said)
+    reported = {"quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]}}
+    weights = make({"a.b.weight": weight, "a.b.weight_scale_inv": scale}, reported)
     found = max_weights.quantized(weights, "a.b")
     assert (found.scheme, found.method, found.bits, found.block) == ("fp8", "fp8", 8, (128, 128))
     assert (found.symmetric, found.group_size, found.reordered) == (True, None, False)
@@ -167,9 +169,9 @@ def test_pairs_of_fp4_in_int8_are_what_transformers_makes_of_them(make: Made) ->
 @pytest.mark.parametrize("outer", [(), (3,)])
 def test_nvfp4_multiplies_its_scales_first(make: Made, outer: tuple[int, ...]) -> None:
     weight, scale, whole = random_bytes(*outer, 32, 48), fp8(*outer, 32, 6).abs(), torch.rand(outer) / 1000
-    said = {"quantization": {"quant_algo": "NVFP4", "group_size": 16, "kv_cache_quant_algo": None}}
+    reported = {"quantization": {"quant_algo": "NVFP4", "group_size": 16, "kv_cache_quant_algo": None}}
     tensors = {"a.weight": weight, "a.weight_scale": scale, "a.weight_scale_2": whole}
-    found = max_weights.quantized(make(tensors, said, "hf_quant_config.json"), "a")
+    found = max_weights.quantized(make(tensors, reported, "hf_quant_config.json"), "a")
     assert (found.scheme, found.method, found.bits, found.block) == ("nvfp4", "modelopt", 4, (1, 16))
     # modelopt/torch/quantization/qtensor/nvfp4_tensor.py: one scale of both, then the elements.
     both = scale.float() * whole.reshape(*outer, 1, 1) if outer else scale.float() * whole
@@ -333,8 +335,10 @@ def test_notebooks_show_the_group_and_the_listing(make: Made) -> None:
 
 def test_large_weights_are_read_in_parts_from_the_mapping(make: Made) -> None:
     weight, scale = fp8(1000, 4096), torch.rand(8, 32)
-    said = {"quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]}}
-    found = make({"a.weight": weight, "a.weight_scale": scale, "b.weight": weight, "b.weight_scale": scale[0, 0]}, said)
+    reported = {"quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]}}
+    found = make(
+        {"a.weight": weight, "a.weight_scale": scale, "b.weight": weight, "b.weight_scale": scale[0, 0]}, reported
+    )
     spread = scale.repeat_interleave(128, 0)[:1000].repeat_interleave(128, 1)
     check(max_weights.quantized(found, "a"), weight.float() * spread)
     check(max_weights.quantized(found, "b"), weight.float() * scale[0, 0])

@@ -58,8 +58,8 @@ def bits(tensor: torch.Tensor) -> bytes:
 
 def state(**changes: Any) -> torch.Tensor:
     """The state of the vector `nf4-64-nested` with changes; `None` removes a key."""
-    said = json.loads(bytes(parts_of("nf4-64-nested")[STATE].numpy())) | changes
-    return of_text(json.dumps({key: value for key, value in said.items() if value is not None}))
+    reported = json.loads(bytes(parts_of("nf4-64-nested")[STATE].numpy())) | changes
+    return of_text(json.dumps({key: value for key, value in reported.items() if value is not None}))
 
 
 def of_text(text: str | bytes) -> torch.Tensor:
@@ -108,8 +108,8 @@ def test_a_large_weight_is_decoded_in_parts(make: Make) -> None:
     codes = torch.randint(0, 256, (math.prod(shape) // 2, 1), dtype=torch.uint8, generator=generator)
     absmax = torch.rand(-(-math.prod(shape) // 64), generator=generator)
     parts = parts_of("nf4-64")
-    said = of_text(json.dumps({"quant_type": "nf4", "blocksize": 64, "dtype": "bfloat16", "shape": shape}))
-    found = max_weights.quantized(make(parts | {"weight": codes, "weight.absmax": absmax, STATE: said}), "a")
+    reported = of_text(json.dumps({"quant_type": "nf4", "blocksize": 64, "dtype": "bfloat16", "shape": shape}))
+    found = max_weights.quantized(make(parts | {"weight": codes, "weight.absmax": absmax, STATE: reported}), "a")
     values = parts["weight.quant_map"][torch.cat([codes >> 4, codes & 15], 1).reshape(-1).long()]
     expected = (values * absmax.repeat_interleave(64)[: values.numel()]).reshape(shape)
     for dtype in (torch.float32, torch.bfloat16, torch.float16):

@@ -39,8 +39,8 @@ def make(tmp_path: Path) -> Make:
         back = compressor.decompress(packed, scheme)["weight"]
         tensors = {f"a.{name}": tensor.detach().contiguous().clone() for name, tensor in packed.items()}
         save_file(tensors, tmp_path / "model.safetensors")
-        said = {"quant_method": "compressed-tensors", "config_groups": {"group_0": scheme.model_dump(mode="json")}}
-        (tmp_path / "config.json").write_text(json.dumps({"quantization_config": said}))
+        reported = {"quant_method": "compressed-tensors", "config_groups": {"group_0": scheme.model_dump(mode="json")}}
+        (tmp_path / "config.json").write_text(json.dumps({"quantization_config": reported}))
         return max_weights.quantized(load_weights(tmp_path), "a"), back.detach()
 
     return made
@@ -140,16 +140,16 @@ def test_microscaling(make: Make, bits: int, scheme: str) -> None:
 
 
 @pytest.mark.parametrize("is_said", [True, False])
-def test_every_code_of_mxfp6_with_many_exponents(tmp_path: Path, is_said: bool) -> None:
+def test_every_code_of_mxfp6_with_many_exponents(tmp_path: Path, is_declared: bool) -> None:
     """Without a configuration, the shapes determine the number of bits."""
     packed = torch.arange(256, dtype=torch.uint8).repeat(2, 9).reshape(96, 48)
     scale = torch.arange(192, dtype=torch.uint8).reshape(96, 2) + 32
     save_file({"a.weight_packed": packed, "a.weight_scale": scale}, tmp_path / "model.safetensors")
     weights: dict[str, Any] = {"num_bits": 6, "type": "float", "strategy": "group", "group_size": 32}
     scheme = QuantizationScheme(targets=["Linear"], weights=QuantizationArgs(**weights))
-    if is_said:
-        said = {"quant_method": "compressed-tensors", "config_groups": {"group_0": scheme.model_dump(mode="json")}}
-        (tmp_path / "config.json").write_text(json.dumps({"quantization_config": said}))
+    if is_declared:
+        reported = {"quant_method": "compressed-tensors", "config_groups": {"group_0": scheme.model_dump(mode="json")}}
+        (tmp_path / "config.json").write_text(json.dumps({"quantization_config": reported}))
     state = {"weight_packed": packed, "weight_scale": scale}
     expected = MXFP6PackedCompressor.decompress(state, scheme)["weight"]
     found = max_weights.quantized(load_weights(tmp_path), "a")
@@ -162,8 +162,8 @@ def test_mxfp6_that_does_not_fit_is_an_error(tmp_path: Path, packed: Any, scale:
     parts = {"weight_packed": packed, "weight_scale": scale}
     tensors = {f"a.{part}": torch.zeros(shape, dtype=torch.uint8) for part, shape in parts.items()}
     save_file(tensors, tmp_path / "model.safetensors")
-    said = {"config_groups": {"group_0": {"weights": {"num_bits": 6}}}}
-    (tmp_path / "config.json").write_text(json.dumps({"quantization_config": said}))
+    reported = {"config_groups": {"group_0": {"weights": {"num_bits": 6}}}}
+    (tmp_path / "config.json").write_text(json.dumps({"quantization_config": reported}))
     with refuses(FormatError):
         max_weights.quantized(load_weights(tmp_path), "a")
 
@@ -192,8 +192,8 @@ def mixed(tmp_path: Path, groups: dict[str, dict[str, Any]]) -> max_weights.Weig
     tensors |= {f"{name}.weight_scale": torch.ones(4, 1) for name in names}
     tensors |= {f"{name}.weight_shape": torch.tensor([4, 8]) for name in names}
     save_file(tensors, tmp_path / "model.safetensors")
-    said = {"quant_method": "compressed-tensors", "format": "mixed-precision", "config_groups": groups}
-    (tmp_path / "config.json").write_text(json.dumps({"quantization_config": said}))
+    reported = {"quant_method": "compressed-tensors", "format": "mixed-precision", "config_groups": groups}
+    (tmp_path / "config.json").write_text(json.dumps({"quantization_config": reported}))
     return load_weights(tmp_path)
 
 

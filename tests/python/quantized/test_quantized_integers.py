@@ -24,11 +24,11 @@ Make = Callable[..., QuantizedWeight]
 def make(tmp_path: Path) -> Make:
     """The group `a` of a checkpoint of these parts, with this `quantization_config`."""
 
-    def made(parts: dict[str, Any], said: dict[str, Any] | None = None) -> QuantizedWeight:
+    def made(parts: dict[str, Any], reported: dict[str, Any] | None = None) -> QuantizedWeight:
         tensors = {f"a.{name}": torch.as_tensor(part).contiguous().clone() for name, part in parts.items()}
         save_file(tensors, tmp_path / "model.safetensors")
-        if said is not None:
-            (tmp_path / "config.json").write_text(json.dumps({"quantization_config": said}))
+        if reported is not None:
+            (tmp_path / "config.json").write_text(json.dumps({"quantization_config": reported}))
         return max_weights.quantized(load_weights(tmp_path), "a")
 
     return made
@@ -76,8 +76,8 @@ def gptq(bits: int, inputs: int, outputs: int, index: Array, offset: int) -> tup
 @pytest.mark.parametrize(("layout", "offset"), [("gptq", 1), ("gptq_v2", 0), (None, 1)])
 def test_gptq_of_both_versions(make: Make, bits: int, layout: str | None, offset: int) -> None:
     parts, expected = gptq(bits, 128, 64, np.arange(128) // 32, offset)
-    said = {"quant_method": "gptq", "bits": bits, "group_size": 32, "sym": True, "checkpoint_format": layout}
-    found = make(parts, said if layout else None)
+    reported = {"quant_method": "gptq", "bits": bits, "group_size": 32, "sym": True, "checkpoint_format": layout}
+    found = make(parts, reported if layout else None)
     assert (found.scheme, found.bits, found.group_size) == (layout or "gptq", bits, 32)
     assert (found.symmetric, found.reordered) == (True if layout else None, False)
     assert found.weight_name == "a.weight"
@@ -88,16 +88,16 @@ def test_gptq_of_both_versions(make: Make, bits: int, layout: str | None, offset
 def test_gptq_with_reordered_inputs_and_a_short_last_group(make: Make) -> None:
     index = np.random.default_rng(3).permutation(np.arange(160) // 64)
     parts, expected = gptq(4, 160, 64, index, 1)
-    said = {"quant_method": "gptq", "bits": 4, "group_size": 64, "desc_act": True}
-    found = make(parts, said)
+    reported = {"quant_method": "gptq", "bits": 4, "group_size": 64, "desc_act": True}
+    found = make(parts, reported)
     assert (found.reordered, found.block) == (True, (1, 64))
     check(found, expected)
     del parts["g_idx"]
     with refuses(FormatError, "quantized.order-missing"):
-        make(parts, said)
+        make(parts, reported)
     parts, expected = gptq(4, 160, 64, np.arange(160) // 64, 1)
     del parts["g_idx"]
-    found = make(parts, {**said, "desc_act": False})
+    found = make(parts, {**reported, "desc_act": False})
     assert not found.reordered
     check(found, expected)
 
@@ -115,8 +115,8 @@ def test_one_group_for_all_inputs(make: Make) -> None:
 )
 def test_autoround_packs_as_gptq_and_says_which(make: Make, packing: str, scheme: str, offset: int) -> None:
     parts, expected = gptq(4, 128, 64, np.arange(128) // 32, offset)
-    said = {"quant_method": "auto-round", "packing_format": packing, "bits": 4, "group_size": 32, "sym": True}
-    found = make(parts, said)
+    reported = {"quant_method": "auto-round", "packing_format": packing, "bits": 4, "group_size": 32, "sym": True}
+    found = make(parts, reported)
     assert (found.scheme, found.method) == (scheme, "auto-round")
     check(found, expected)
 
@@ -127,8 +127,8 @@ def test_awq(make: Make, method: str | None) -> None:
     codes, zeros = rng.integers(0, 16, (128, 64)), rng.integers(0, 16, (4, 64))
     scales = rng.uniform(0, 0.1, (4, 64)).astype(np.float16)
     parts = {"qweight": awq_packed(codes), "qzeros": awq_packed(zeros), "scales": scales}
-    said = {"quant_method": method, "bits": 4, "group_size": 32, "zero_point": True, "version": "gemm"}
-    found = make(parts, {**said, "packing_format": "auto_round:auto_awq"} if method else None)
+    reported = {"quant_method": method, "bits": 4, "group_size": 32, "zero_point": True, "version": "gemm"}
+    found = make(parts, {**reported, "packing_format": "auto_round:auto_awq"} if method else None)
     assert (found.scheme, found.bits, found.block) == ("awq", 4, (1, 32))
     assert found.symmetric is (False if method == "awq" else None)
     spread = np.arange(128) // 32
@@ -177,8 +177,8 @@ def test_int4_of_modelopt_has_two_outputs_in_a_byte(
     scale = rng.uniform(0, 1, (*outer, 10, groups)).astype(np.float32)
     second = {"weight_scale_2": np.ones((), np.float32)} if with_second_scale else {}
     parts = {"weight": modelopt_packed(values), "weight_scale": scale, **second}
-    said = {"quant_method": "modelopt", "quant_algo": "W4A16_AWQ"}
-    found = make({**parts, "pre_quant_scale": np.ones(inputs, np.float32)}, said)
+    reported = {"quant_method": "modelopt", "quant_algo": "W4A16_AWQ"}
+    found = make({**parts, "pre_quant_scale": np.ones(inputs, np.float32)}, reported)
     assert (found.scheme, found.bits, found.method) == ("modelopt-int4", 4, "modelopt")
     assert found.group_size == inputs // groups
     check(found, values.astype(np.float32) * np.repeat(scale, inputs // groups, -1))
@@ -219,7 +219,7 @@ def spaced(codes: Array, bits: int) -> Array:
 
 # Seven bits would be read as eight without a configuration: both have four integers in a word.
 @pytest.mark.parametrize(("bits", "is_said"), [(3, True), (3, False), (5, True), (6, False), (7, True)])
-def test_words_with_unused_bits(make: Make, bits: int, is_said: bool) -> None:
+def test_words_with_unused_bits(make: Make, bits: int, is_declared: bool) -> None:
     rng = np.random.default_rng(bits)
     inputs, rows, groups = 330, 64, 5
     codes, zeros = rng.integers(0, 1 << bits, (rows, inputs)), rng.integers(0, 1 << bits, (rows, groups))
@@ -230,7 +230,7 @@ def test_words_with_unused_bits(make: Make, bits: int, is_said: bool) -> None:
         "weight_zero_point": spaced(zeros.T, bits).T,
         "weight_shape": np.array([rows, inputs]),
     }
-    weights = {"num_bits": bits if is_said else None, "group_size": 66, "symmetric": False}
+    weights = {"num_bits": bits if is_declared else None, "group_size": 66, "symmetric": False}
     found = make(parts, {"quant_method": "compressed-tensors", "config_groups": {"0": {"weights": weights}}})
     assert (found.scheme, found.bits) == ("pack-quantized", bits)
     of_group = np.arange(inputs) // 66
@@ -244,8 +244,8 @@ def test_bits_are_those_that_sizes_or_the_configuration_tell(make: Make) -> None
     assert make(rows_of(32, 128)).bits == 8
     with refuses(FormatError, "quantized.bits"):
         make(rows_of(1, 8))
-    said = {"quant_method": "compressed-tensors", "config_groups": {"0": {"weights": {"num_bits": 3}}}}
-    assert make(rows_of(1, 8), said).bits == 3
+    reported = {"quant_method": "compressed-tensors", "config_groups": {"0": {"weights": {"num_bits": 3}}}}
+    assert make(rows_of(1, 8), reported).bits == 3
 
 
 def changed(**changes: Any) -> dict[str, Any]:
@@ -321,8 +321,8 @@ def test_an_index_of_groups_that_are_not_there_is_an_error(make: Make) -> None:
         {"quant_method": "vptq"},
     ],
 )
-def test_layouts_of_other_kernels_are_refused(make: Make, said: dict[str, Any]) -> None:
-    found = make(changed(), said)
-    assert found.scheme == said["quant_method"]
+def test_layouts_of_other_kernels_are_refused(make: Make, reported: dict[str, Any]) -> None:
+    found = make(changed(), reported)
+    assert found.scheme == reported["quant_method"]
     with refuses(UnsupportedError, "unsupported.request"):
         found.astype()

@@ -207,22 +207,22 @@ def test_convert_keeps_what_is_to_be_kept(tmp_path: Path) -> None:
     found = load_file(tmp_path / "kept/model.safetensors")
     assert all(bits(found[name]) == bits(made.tensors[name]) for name in made.parts)
     assert same(found[NORM], made.tensors[NORM].half())
-    assert json.loads((tmp_path / "kept/config.json").read_text())["quantization_config"] == made.said
+    assert json.loads((tmp_path / "kept/config.json").read_text())["quantization_config"] == made.reported
 
 
 def test_convert_refuses_what_it_cannot_decode_by_name(tmp_path: Path) -> None:
     folder = gptq_of(4).written(tmp_path / "model")
-    said = run("convert", folder, tmp_path / "a.safetensors", "--dtype", "bf16", "--select", "*.scales", status=2)
-    assert f"{UP}.weight" in said or "no name matches" in said
+    reported = run("convert", folder, tmp_path / "a.safetensors", "--dtype", "bf16", "--select", "*.scales", status=2)
+    assert f"{UP}.weight" in reported or "no name matches" in reported
     plain = tmp_path / "plain.safetensors"
     save_file({NORM: torch.ones(3)}, plain)
     assert "nothing is quantized" in run("convert", plain, tmp_path / "b.safetensors", "--dequantize", status=2)
     config = json.loads((folder / "config.json").read_text())
     config["quantization_config"]["checkpoint_format"] = "marlin"
     (folder / "config.json").write_text(json.dumps(config))
-    said = run("convert", folder, tmp_path / "c.safetensors", "--dequantize", status=2)
-    assert f"{UP}.weight" in said
-    assert "--packed keep" in said
+    reported = run("convert", folder, tmp_path / "c.safetensors", "--dequantize", status=2)
+    assert f"{UP}.weight" in reported
+    assert "--packed keep" in reported
     gpt_oss = SCHEMES["mxfp4-gpt-oss"]().written(tmp_path / "gpt-oss")
     (gpt_oss / "config.json").write_text(json.dumps({"model_type": "gpt_oss"}))
     assert EXPERTS in run("convert", gpt_oss, tmp_path / "d", "--dequantize", status=2)
@@ -417,7 +417,7 @@ def test_a_large_weight_is_decoded_in_parts(scheme: str, tmp_path: Path, monkeyp
 def large_nf4(path: Path) -> Path:
     rows, columns = 6016, 512
     generator = torch.Generator().manual_seed(3)
-    said = {
+    reported = {
         "quant_type": "nf4", "blocksize": 64, "shape": [rows, columns], "dtype": "bfloat16",
         "nested_blocksize": 256, "nested_offset": 0.25, "nested_dtype": "float32",
     }  # fmt: skip
@@ -427,7 +427,7 @@ def large_nf4(path: Path) -> Path:
     tensors["weight"] = torch.randint(0, 256, (rows * columns // 2, 1), dtype=torch.uint8, generator=generator)
     tensors["weight.absmax"] = torch.randint(0, 256, (count,), dtype=torch.uint8, generator=generator)
     tensors["weight.nested_absmax"] = torch.rand(-(-count // 256), generator=generator)
-    state = np.frombuffer(json.dumps(said).encode(), np.uint8).copy()
+    state = np.frombuffer(json.dumps(reported).encode(), np.uint8).copy()
     tensors["weight.quant_state.bitsandbytes__nf4"] = torch.from_numpy(state)
     save_file({f"a.{name}": one for name, one in tensors.items()}, path)
     return path

@@ -299,19 +299,19 @@ def failure_while_reading() -> dict[str, Any]:
     own.write_bytes(path.read_bytes())
     os.utime(own, (1, 1))
     dist.barrier()
-    run = _distributed.Together.run
+    run = _distributed.CollectiveFill.run
 
     def truncating(self: Any, *arguments: Any) -> None:
         if RANK == 1:
             os.truncate(own, own.stat().st_size - 9000)
         run(self, *arguments)
 
-    _distributed.Together.run = truncating  # type: ignore[method-assign]
+    _distributed.CollectiveFill.run = truncating  # type: ignore[method-assign]
     module = Tensors({name: torch.full((16, 16), 7.0) for name in tensors})
     try:
         failed = raised(lambda: load_into(module, own, group=dist.group.WORLD, spread="world"))
     finally:
-        _distributed.Together.run = run  # type: ignore[method-assign]
+        _distributed.CollectiveFill.run = run  # type: ignore[method-assign]
     kept = all(bool((one == 7).all()) for one in module.parameters())
     again = load_into(module, path, group=dist.group.WORLD, spread="world")
     same = all(torch.equal(module.get_parameter(name), tensor) for name, tensor in tensors.items())

@@ -13,7 +13,7 @@ import max_weights
 from max_weights import Buffer
 from max_weights.errors import ArgumentError
 from max_weights.sharding import Segment, Shard, ShardingStrategy, Table, experts
-from max_weights.sharding._shares import Share
+from max_weights.sharding._shares import DeviceShare
 from refusals import refuses
 from test_loading import FILES, raw
 
@@ -378,7 +378,10 @@ def test_rows_of_ones_own_come_before_those_of_a_table(make_file: Any) -> None:
         ),
         (Shard(0, 2, {"pooler": S(2, lambda *_: 1)}), r"'pooler\.dense\.bias' .* must return a slice"),
         (Shard(0, 5, {"pooler": S.gate_up(5, 0), "*": None}), None),
-        (Shard(0, 7, {"*.dense.weight": S(7, Share(-2))}), "axis 0 of size 384 does not divide into 7 equal shares"),
+        (
+            Shard(0, 7, {"*.dense.weight": S(7, DeviceShare(-2))}),
+            "axis 0 of size 384 does not divide into 7 equal shares",
+        ),
     ],
 )
 def test_a_shard_that_makes_no_sense_is_an_error_at_once(models: Path, shard: Any, message: Any) -> None:

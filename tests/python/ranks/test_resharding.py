@@ -80,8 +80,8 @@ def check_ranks(folder: Path, weights: Any, world: int, **options: Any) -> list[
             assert raw(found[name]) == raw(tensor), name
         for file in {info.file for info in max_weights.infos(own)}:
             with safetensors.safe_open(file, "pt") as opened:
-                said = opened.metadata()
-            assert said == {"format": "pt", "tensor_parallel_rank": str(rank), "tensor_parallel_size": str(world)}
+                message = opened.metadata()
+            assert message == {"format": "pt", "tensor_parallel_rank": str(rank), "tensor_parallel_size": str(world)}
         ranks.append({name: torch.from_dlpack(tensor) for name, tensor in found.items()})
     return ranks
 

@@ -192,8 +192,8 @@ def test_shards_of_segments_rebuild_them(segments: list[tuple[int, ...]], axis: 
     made = [Segment.even(*one) if len(one) == 1 else Segment.head_aware(*one) for one in segments]
     expected = split_blocks(value, axis, blocks, devices)
     for given_value in (value, Buffer.from_numpy(value), torch.from_numpy(value)):
-        for part, wanted in zip(parts_of(S.segmented(devices, axis, made), given_value), expected, strict=True):
-            np.testing.assert_array_equal(np.asarray(part), wanted)
+        for part, requested in zip(parts_of(S.segmented(devices, axis, made), given_value), expected, strict=True):
+            np.testing.assert_array_equal(np.asarray(part), requested)
 
 
 @settings(deadline=None)

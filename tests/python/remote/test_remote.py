@@ -228,8 +228,10 @@ def test_files_of_azure_and_google_are_read_and_secrets_are_in_no_message(
         server.set(fault)
         with refuses(OSError) as caught:
             load(f"{scheme}://bucket/{name}.safetensors", remote=remote)
-        said = f"{caught.value} {caught.value!r} {remote!r}"
-        assert not any(secret in said for secret in ("very-secret-key", fields.get("key", "-none-"), "sig=")), said
+        message = f"{caught.value} {caught.value!r} {remote!r}"
+        assert not any(secret in message for secret in ("very-secret-key", fields.get("key", "-none-"), "sig=")), (
+            message
+        )
 
 
 def test_the_environment_says_who_asks_and_where(server: FaultServer) -> None:

@@ -41,11 +41,11 @@ import hashlib, json, sys, warnings, max_weights
 from max_weights.remote import Remote
 url, cache, options = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
 warnings.simplefilter("always")
-with warnings.catch_warnings(record=True) as told:
+with warnings.catch_warnings(record=True) as caught:
     weights = max_weights.load_weights(url, remote=Remote(cache=cache, **options))
     tensors = weights.load(framework="numpy")
 digest = hashlib.sha256(b"".join(tensors[name].tobytes() for name in sorted(tensors))).hexdigest()
-print(json.dumps([digest, [str(one.message) for one in told]]))
+print(json.dumps([digest, [str(one.message) for one in caught]]))
 """
 
 
@@ -149,9 +149,9 @@ def test_two_processes_fetch_nothing_twice(server: FaultServer, cache: Path) -> 
     url = server.file(FILE)
     server.set("rate=2000000")
     both = [start(url, cache) for _ in range(2)]
-    (one, told), (other, told_too) = [result(process) for process in both]
+    (one, reported), (other, told_too) = [result(process) for process in both]
     assert one == other
-    assert told == told_too == []
+    assert reported == told_too == []
     assert fetched(server) <= EXPECTED.stat().st_size + 2 * FIRST
     assert_equal(load(url, cache))
 
@@ -229,10 +229,10 @@ def test_files_that_are_spoilt_are_not_read(
     assert_equal(load(url, cache))
     [path] = cache.glob(f"*{end}")
     spoil(path)
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as reported:
         warnings.simplefilter("always")
         assert_equal(load(url, cache))
-    assert len(told) == (1 if spoil is _link else 0)
+    assert len(reported) == (1 if spoil is _link else 0)
 
 
 def test_an_object_that_is_replaced_is_another(server: FaultServer, folder: Path, cache: Path) -> None:
@@ -336,24 +336,24 @@ def test_a_folder_that_cannot_be_used_is_one_warning(
 ) -> None:
     make(cache)
     remote = Remote(cache=cache)
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as reported:
         warnings.simplefilter("always")
         for _ in range(2):
             weights = max_weights.load_weights(server.file(FILE), remote=remote)
             assert_equal(weights.load(framework="numpy"))
-    [warning] = told
+    [warning] = reported
     assert re.search(cause, str(warning.message))
 
 
 @pytest.mark.parametrize("room", [1000, 2 * UNIT], ids=["at once", "on the way"])
-def test_a_disk_that_is_full_is_one_warning(server: FaultServer, cache: Path, room: int) -> None:
+def test_a_disk_that_is_full_is_one_warning(server: FaultServer, cache: Path, space: int) -> None:
     # A file size limit fails like a full disk; sparse files have their full length from the beginning.
     program = f"""
 import resource, max_weights, sys
 from max_weights.remote import Remote
 cache = Remote(cache=sys.argv[2], request_bytes="1MB")
-weights = max_weights.load_weights(sys.argv[1], remote=cache) if {room} > {UNIT} else None
-resource.setrlimit(resource.RLIMIT_FSIZE, ({room}, {room}))
+weights = max_weights.load_weights(sys.argv[1], remote=cache) if {space} > {UNIT} else None
+resource.setrlimit(resource.RLIMIT_FSIZE, ({space}, {space}))
 weights = weights or max_weights.load_weights(sys.argv[1], remote=cache)
 tensors = weights.load(framework="numpy")
 expected = max_weights.load_weights(sys.argv[3]).load(framework="numpy")

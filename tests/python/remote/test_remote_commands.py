@@ -82,7 +82,7 @@ def plain(value: Any, base: str) -> Any:
     return value.replace(base, "…") if isinstance(value, str) else value
 
 
-def said(server: FaultServer, base: str, arguments: list[str]) -> tuple[int, Any]:
+def message(server: FaultServer, base: str, arguments: list[str]) -> tuple[int, Any]:
     done = run(server, *(argument.replace("@", f"{base}/") for argument in arguments))
     assert done.stdout, done.stderr
     return done.returncode, plain(json.loads(done.stdout), base)
@@ -125,7 +125,7 @@ def test_commands_say_of_urls_what_they_say_of_files(
     else:
         expected = arguments
     base = "s3://bucket" if kind == "s3" else server.file("bucket")
-    here, there = said(server, str(folder / "bucket"), expected), said(server, base, arguments)
+    here, there = message(server, str(folder / "bucket"), expected), message(server, base, arguments)
     if arguments[0] == "bom" and expected != arguments:
         # It has the name of the argument.
         here[1]["metadata"]["component"]["name"] = "model"
@@ -134,7 +134,7 @@ def test_commands_say_of_urls_what_they_say_of_files(
 
 @pytest.mark.parametrize("command", ["scan", "validate", "ls"])
 def test_commands_say_of_the_hub_what_they_say_of_files(server: FaultServer, folder: Path, command: str) -> None:
-    here = said(server, str(folder / "org"), [command, "--json", "@model"])
+    here = message(server, str(folder / "org"), [command, "--json", "@model"])
     done = run(server, command, "--json", "hf://org/model")
     # The branch is pinned to its commit at the time of the listing.
     there = re.sub(r"hf://org/model@\w+", "…/model", done.stdout)
@@ -191,7 +191,7 @@ def test_a_scan_of_pytorch_fetches_no_tensors(server: FaultServer, folder: Path)
     assert done.returncode == 0, done.stdout
     counts = server.counts()
     assert counts["bytes"] < path.stat().st_size / 100
-    here = said(server, str(folder / "bucket"), ["scan", "--json", "@large.pt"])
+    here = message(server, str(folder / "bucket"), ["scan", "--json", "@large.pt"])
     assert (done.returncode, plain(json.loads(done.stdout), "s3://bucket")) == here
     path.unlink()
 
@@ -201,8 +201,8 @@ def test_a_compressed_member_of_an_archive_is_unpacked_within_the_limits(server:
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("evil.pkl", b"cposix\nsystem\n(S'true'\ntR.")
         archive.writestr("zeros.pkl", bytes(300 << 20))
-    here = said(server, str(folder / "bucket"), ["scan", "--json", "@bomb.zip"])
-    assert said(server, "s3://bucket", ["scan", "--json", "@bomb.zip"]) == here
+    here = message(server, str(folder / "bucket"), ["scan", "--json", "@bomb.zip"])
+    assert message(server, "s3://bucket", ["scan", "--json", "@bomb.zip"]) == here
     assert here[0] == 5
     path.unlink()
 
@@ -348,6 +348,6 @@ def test_a_validation_in_time_says_what_it_had_no_time_for(server: FaultServer) 
 def test_numbers_of_an_array_are_read_at_the_level_of_content(server: FaultServer, folder: Path) -> None:
     np.savez(folder / "bucket/arrays.npz", a=np.arange(1000.0), b=np.array([1.0, np.nan]))
     arguments = ["validate", "--json", "--level", "content", "@arrays.npz"]
-    assert said(server, "s3://bucket", arguments) == said(server, str(folder / "bucket"), arguments)
+    assert message(server, "s3://bucket", arguments) == message(server, str(folder / "bucket"), arguments)
     (folder / "bucket/object.pkl").write_bytes(pickle.dumps({"a": 1}))
     assert run(server, "scan", "s3://bucket/object.pkl").returncode == 0

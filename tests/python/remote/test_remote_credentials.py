@@ -101,11 +101,11 @@ def test_the_machine_says_who_asks(server: FaultServer, nobody: pytest.MonkeyPat
     assert weights.load(framework="numpy")["w"][999] == 999
     log = server.log()
     assert log[0]["path"].startswith("/machine/")
-    asked = [request for request in log if "a.safetensors" in unquote(request["path"])]
-    assert asked
-    assert all(request["authorization"] for request in asked)
+    requested = [request for request in log if "a.safetensors" in unquote(request["path"])]
+    assert requested
+    assert all(request["authorization"] for request in requested)
     if scheme == "s3":
-        assert all("x-amz-security-token" in request["headers"] for request in asked)
+        assert all("x-amz-security-token" in request["headers"] for request in requested)
     server.set("denied path=bucket")
     with refuses(OSError) as refused:
         max_weights.load_weights(url, remote=remote(server, scheme))
@@ -162,7 +162,7 @@ class GoogleAccounts(socketserver.StreamRequestHandler):
     """A proxy that acts as the token server for `authorized_user`."""
 
     answer: ClassVar[tuple[int, dict[str, object]]]
-    asked: ClassVar[list[dict[str, list[str]]]]
+    requested: ClassVar[list[dict[str, list[str]]]]
     context: ClassVar[ssl.SSLContext]
 
     def handle(self) -> None:
@@ -174,7 +174,7 @@ class GoogleAccounts(socketserver.StreamRequestHandler):
         with self.context.wrap_socket(self.request, server_side=True) as inside, inside.makefile("rb") as read:
             assert read.readline().startswith(b"POST /o/oauth2/token ")
             head = http.client.parse_headers(read)
-            self.asked.append(parse_qs(read.read(int(head["content-length"])).decode()))
+            self.requested.append(parse_qs(read.read(int(head["content-length"])).decode()))
             status, body = self.answer
             text = json.dumps(body).encode()
             inside.sendall(b"HTTP/1.1 %d x\r\nContent-Length: %d\r\n\r\n%s" % (status, len(text), text))
@@ -225,10 +225,10 @@ def test_a_user_of_google_gets_tokens_for_what_gcloud_saved(server: FaultServer,
             command = [sys.executable, "-c", ASKED_BY_A_USER, server.s3]
             done = subprocess.run(command, env=there, capture_output=True, text=True, timeout=60)
             proxy.shutdown()
-        for form in accounts.asked:  # type: ignore[attr-defined]
+        for form in accounts.requested:  # type: ignore[attr-defined]
             assert form["refresh_token"] == ["secret-of-the-user"]
             assert form["grant_type"] == ["refresh_token"]
-        assert accounts.asked  # type: ignore[attr-defined]
+        assert accounts.requested  # type: ignore[attr-defined]
         return done
 
     done = load(200, {"access_token": "secret-of-an-hour", "expires_in": 3600})

@@ -120,10 +120,10 @@ class Leads(http.server.BaseHTTPRequestHandler):
     """Redirects every client to another place, and records the requests there."""
 
     target = ""
-    asked: list[str]
+    requested: list[str]
 
     def do_GET(self) -> None:
-        self.asked.append(self.path)
+        self.requested.append(self.path)
         self.send_response(302)
         self.send_header("Location", self.target)
         self.send_header("Content-Length", "0")
@@ -169,10 +169,10 @@ def test_a_server_outside_leads_to_no_machine_inside(target: str) -> None:
         port = server.server_address[1]
         leads.target = target.format(port=port)  # type: ignore[attr-defined]
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        said = led("http://weights.example/a.safetensors", HTTP_PROXY=f"http://127.0.0.1:{port}")
+        message = led("http://weights.example/a.safetensors", HTTP_PROXY=f"http://127.0.0.1:{port}")
         server.shutdown()
-    assert "the server redirects to an address of a private network, which is not followed" in said
-    assert leads.asked == ["http://weights.example/a.safetensors"]  # type: ignore[attr-defined]
+    assert "the server redirects to an address of a private network, which is not followed" in message
+    assert leads.requested == ["http://weights.example/a.safetensors"]  # type: ignore[attr-defined]
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="keys are made by openssl, which is not there")
@@ -195,9 +195,9 @@ def test_nothing_leads_from_encryption_to_none(tmp_path: Path) -> None:
         for one in (server, other):
             threading.Thread(target=one.serve_forever, daemon=True).start()
         url = f"https://localhost:{server.server_address[1]}/a.safetensors"
-        said = led(url, REQUESTS_CA_BUNDLE=str(certificate))
+        message = led(url, REQUESTS_CA_BUNDLE=str(certificate))
         server.shutdown()
         other.shutdown()
-    assert "the server redirects to a URL without encryption, which is not followed" in said
-    assert leads.asked == ["/a.safetensors"]  # type: ignore[attr-defined]
-    assert plain.asked == []  # type: ignore[attr-defined]
+    assert "the server redirects to a URL without encryption, which is not followed" in message
+    assert leads.requested == ["/a.safetensors"]  # type: ignore[attr-defined]
+    assert plain.requested == []  # type: ignore[attr-defined]

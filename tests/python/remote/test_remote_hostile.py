@@ -29,9 +29,9 @@ from max_weights.remote import Remote
 from max_weights.safetensors.numpy import save as saved
 from refusals import refuses
 
-LARGEST = 18446744073709551615
+MAX = 18446744073709551615
 """No clock reaches this many seconds from now."""
-LONGEST_WAIT = 300
+MAX_WAIT = 300
 """As in crates/remote/src/gate.rs."""
 TENSORS = {f"layers.{number}.weight": np.full((256, 256), number, np.float32) for number in range(4)}
 
@@ -54,7 +54,7 @@ def server(folder: Path) -> Iterator[FaultServer]:
 @contextmanager
 def answering(answer: Callable[[str, str], Answer]) -> Iterator[tuple[str, list[str]]]:
     """A server that answers each path and range by a function; yields its URL, and the requested paths."""
-    asked: list[str] = []
+    requested: list[str] = []
 
     class Handler(http.server.BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -62,7 +62,7 @@ def answering(answer: Callable[[str, str], Answer]) -> Iterator[tuple[str, list[
         wbufsize = -1
 
         def do_GET(self) -> None:
-            asked.append(self.path)
+            requested.append(self.path)
             status, headers, body = answer(self.path, self.headers.get("Range", ""))
             self.send_response_only(status)
             for name, value in {"Content-Length": str(len(body)), **headers}.items():
@@ -83,7 +83,7 @@ def answering(answer: Callable[[str, str], Answer]) -> Iterator[tuple[str, list[
 
     with Server(("127.0.0.1", 0), Handler) as server:
         threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_address[1]}", asked
+        yield f"http://127.0.0.1:{server.server_address[1]}", requested
         server.shutdown()
 
 
@@ -96,7 +96,7 @@ def assert_right(loaded: dict[str, Any]) -> None:
     assert all((loaded[name] == array).all() for name, array in TENSORS.items())
 
 
-@pytest.mark.parametrize("seconds", [LARGEST, 10**10, LONGEST_WAIT + 1])
+@pytest.mark.parametrize("seconds", [MAX, 10**10, MAX_WAIT + 1])
 @pytest.mark.parametrize("fault", ["429-retry-after", "429-ratelimit"])
 @pytest.mark.parametrize("kind", ["web", "s3"])
 def test_no_server_is_waited_for_longer_than_the_bound(
@@ -138,7 +138,7 @@ def hostile(chance: random.Random, valid: bytes, begin: int, end: int) -> Answer
         "Last-Modified": chance.choice(
             ["", "Thu, 26 Nov 2026 10:00:00 GMT", "Thu, 99 Nov 999999999 10:00:00 GMT", number()]
         ),
-        "Retry-After": chance.choice(["", "0", one("Fri, 31 Dec 99999 23:59:59 GMT", str(LARGEST), str(10**10))]),
+        "Retry-After": chance.choice(["", "0", one("Fri, 31 Dec 99999 23:59:59 GMT", str(MAX), str(10**10))]),
         "RateLimit": chance.choice(["", f'"a";r=0;t={number()}', f'"a";r={number()};t=', "r=0;t", ";;;=", one()]),
         "Location": chance.choice(["", "http://169.254.169.254/", "//", "http://[::1", "/again", one()]),
         "x-amz-version-id": chance.choice(["", "null", "v1"]),
@@ -170,7 +170,7 @@ def harm(count: int, folder: Path, seed: int) -> None:
                 return 206, {"Content-Range": f"bytes {start}-{end - 1}/{len(valid)}", "ETag": '"a"'}, valid[start:end]
             return hostile(chance, valid, int(begin or 0), end)
 
-    with answering(answer) as (url, _asked), warnings.catch_warnings():
+    with answering(answer) as (url, _requested), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*gives neither ETag nor Last-Modified")
         loaded = 0
         while rest[0] > 0:
@@ -228,20 +228,20 @@ def listing(pages: Callable[[int], tuple[list[str], str]]) -> Callable[[str, str
 @pytest.mark.parametrize("tokens", [1, 3])
 def test_a_list_that_goes_round_in_circles_is_an_error(names: list[str], tokens: int) -> None:
     with (
-        answering(listing(lambda page: (names, f"token-{page % tokens}"))) as (url, asked),
+        answering(listing(lambda page: (names, f"token-{page % tokens}"))) as (url, requested),
         refuses(OSError),
     ):
         max_weights.load_weights("s3://bucket/model", remote=s3(url, retries=0))
-    assert len(asked) == tokens + 1
+    assert len(requested) == tokens + 1
 
 
 def test_a_list_of_empty_pages_has_an_end() -> None:
     with (
-        answering(listing(lambda page: ([], f"token-{page}"))) as (url, asked),
+        answering(listing(lambda page: ([], f"token-{page}"))) as (url, requested),
         refuses(OSError),
     ):
         max_weights.load_weights("s3://bucket/model", remote=s3(url, retries=0))
-    assert len(asked) == 1000
+    assert len(requested) == 1000
 
 
 def test_a_list_of_a_million_names_is_left_where_the_bound_is() -> None:
@@ -251,21 +251,21 @@ def test_a_list_of_a_million_names_is_left_where_the_bound_is() -> None:
         return [f"shard-{page}-{number}.txt" for number in range(1000)], f"token-{page}"
 
     with (
-        answering(listing(pages)) as (url, asked),
+        answering(listing(pages)) as (url, requested),
         refuses(OSError),
     ):
         max_weights.load_weights("s3://bucket/model", remote=s3(url, retries=0))
-    assert len(asked) == 11
+    assert len(requested) == 11
 
 
 def test_a_page_of_a_list_has_a_bound() -> None:
     names = [f"{number:07}-{'x' * 400}.txt" for number in range(40_000)]
     with (
-        answering(listing(lambda page: (names, f"token-{page}"))) as (url, asked),
+        answering(listing(lambda page: (names, f"token-{page}"))) as (url, requested),
         refuses(OSError),
     ):
         max_weights.load_weights("s3://bucket/model", remote=s3(url, retries=0))
-    assert len(asked) == 1
+    assert len(requested) == 1
 
 
 def test_the_list_of_a_model_of_the_hub_has_a_bound() -> None:
@@ -273,7 +273,7 @@ def test_the_list_of_a_model_of_the_hub_has_a_bound() -> None:
     siblings = [{"rfilename": f"{number}.safetensors"} for number in range(100_001)]
     body = json.dumps({"sha": "0" * 40, "siblings": siblings}).encode()
     with (
-        answering(lambda _path, _ranges: (200, {}, body)) as (url, _asked),
+        answering(lambda _path, _ranges: (200, {}, body)) as (url, _requested),
         refuses(OSError),
     ):
         max_weights.load_weights("hf://org/model", remote=Remote(endpoint=url, retries=0))
@@ -294,17 +294,17 @@ LINK_LOCAL = [
 @pytest.mark.parametrize("target", LINK_LOCAL)
 def test_no_server_of_this_machine_leads_to_where_clouds_keep_secrets(target: str) -> None:
     with (
-        answering(lambda _path, _ranges: (302, {"Location": target}, b"")) as (url, asked),
+        answering(lambda _path, _ranges: (302, {"Location": target}, b"")) as (url, requested),
         refuses(OSError),
     ):
         max_weights.load_weights(f"{url}/a.safetensors", remote=Remote(retries=0, timeout=20))
-    assert len(asked) == 1
+    assert len(requested) == 1
 
 
 def test_a_server_of_this_machine_may_lead_to_another_one_of_it(folder: Path) -> None:
     with FaultServer(folder) as other:
         target = other.file("bucket/a.safetensors")
-        with answering(lambda _path, _ranges: (302, {"Location": target}, b"")) as (url, _asked):
+        with answering(lambda _path, _ranges: (302, {"Location": target}, b"")) as (url, _requested):
             assert_right(max_weights.load_weights(f"{url}/a.safetensors").load(framework="numpy"))
 
 
@@ -312,11 +312,11 @@ def test_a_server_of_this_machine_may_lead_to_another_one_of_it(folder: Path) ->
 def test_what_is_no_redirect_is_not_followed(server: FaultServer, status: int) -> None:
     target = server.file("bucket/a.safetensors")
     with (
-        answering(lambda _path, _ranges: (status, {"Location": target}, b"")) as (url, asked),
+        answering(lambda _path, _ranges: (status, {"Location": target}, b"")) as (url, requested),
         refuses(OSError),
     ):
         max_weights.load_weights(f"{url}/a.safetensors", remote=Remote(retries=0))
-    assert len(asked) == 1
+    assert len(requested) == 1
     assert server.log() == []
 
 
@@ -331,14 +331,14 @@ def test_a_server_that_does_not_say_when_a_file_is_replaced_is_one_warning() -> 
         start, end = int(begin), min(int(last) + 1, len(files[path]))
         return 206, {"Content-Range": f"bytes {start}-{end - 1}/{len(files[path])}"}, files[path][start:end]
 
-    with answering(answer) as (url, _asked), warnings.catch_warnings(record=True) as caught:
+    with answering(answer) as (url, _requested), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         remote = Remote()
         for name in ("short", "long", "longer", "long"):
             max_weights.load_weights(f"{url}/{name}.safetensors", remote=remote)
-    (said,) = [str(warning.message) for warning in caught]
-    assert said.startswith(f"{url} gives neither ETag nor Last-Modified")
-    assert f"{url}/long.safetensors" in said
+    (reported,) = [str(warning.message) for warning in caught]
+    assert reported.startswith(f"{url} gives neither ETag nor Last-Modified")
+    assert f"{url}/long.safetensors" in reported
 
 
 def test_the_folder_of_a_server_is_known_by_what_it_serves(folder: Path) -> None:
@@ -379,7 +379,7 @@ def test_a_server_that_refuses_names_with_a_point_is_one_without_such_files() ->
     def answer(path: str, _ranges: str) -> Answer:
         return (403 if "/." in path else 404), {}, b""
 
-    with answering(answer) as (url, _asked), refuses(MissingFileError, "file.missing"):
+    with answering(answer) as (url, _requested), refuses(MissingFileError, "file.missing"):
         max_weights.load_weights(f"{url}/model", remote=Remote(retries=0))
 
 

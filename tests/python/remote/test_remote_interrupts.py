@@ -315,10 +315,10 @@ def test_a_header_of_100_mb_that_does_not_come_is_one_error(
         file.write(struct.pack("<Q", 99_999_992) + b'{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}')
         file.truncate(8 + 99_999_992 + 1)
     server.set(fault)
-    took, grew, said = run(server, tmp_path, HEADER.replace("OPTIONS", options)).split("|", 2)
+    took, grew, message = run(server, tmp_path, HEADER.replace("OPTIONS", options)).split("|", 2)
     path.unlink()
-    assert float(took) < longest, said
+    assert float(took) < longest, message
     # Its buffer is not touched before the data arrives.
     assert int(grew) < 24 * MIB
-    assert re.search(cause, said), said
-    assert "header.safetensors" in said
+    assert re.search(cause, message), message
+    assert "header.safetensors" in message

@@ -387,14 +387,14 @@ def test_a_writer_whose_upload_failed_is_closed(server: FaultServer, folder: Pat
 def test_a_file_of_a_disk_that_is_there_stays_if_that_is_wanted(tmp_path: Path) -> None:
     data, other = tensors(3), tensors(3, seed=1)
 
-    def bytes_there() -> dict[str, bytes]:
+    def bytes_present() -> dict[str, bytes]:
         return {path.name: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
 
     path = tmp_path / "a.safetensors"
     save_file(data, path, if_exists="fail")
     save_file(data, path, if_exists="same")
     files = save_sharded(data, tmp_path / "model", max_shard_size="2MB", if_exists="fail")
-    before = bytes_there()
+    before = bytes_present()
     modified = path.stat().st_mtime_ns
     files[1].unlink()
     assert save_sharded(data, tmp_path / "model", max_shard_size="2MB", if_exists="same") == files
@@ -408,7 +408,7 @@ def test_a_file_of_a_disk_that_is_there_stays_if_that_is_wanted(tmp_path: Path) 
     ):
         with refuses(FileExistsError):
             save()
-        assert bytes_there() == before
+        assert bytes_present() == before
     assert path.stat().st_mtime_ns == modified
     declared = {name: (str(array.dtype), array.shape) for name, array in data.items()}
     writer = SafetensorsWriter(tmp_path / "b.safetensors", declared, if_exists="same")
@@ -417,7 +417,7 @@ def test_a_file_of_a_disk_that_is_there_stays_if_that_is_wanted(tmp_path: Path) 
     (tmp_path / "b.safetensors").write_bytes(b"of another")
     with refuses(FileExistsError):
         writer.finish()
-    assert bytes_there() == before | {"b.safetensors": b"of another"}
+    assert bytes_present() == before | {"b.safetensors": b"of another"}
 
 
 def test_places_that_take_nothing_say_so(server: FaultServer) -> None:

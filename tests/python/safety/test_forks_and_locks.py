@@ -122,11 +122,11 @@ import os, signal, threading
 
 def child_of(hold, act):
     # Whether a child ends that was forked while another thread of its parent held a lock.
-    held, go_on = threading.Event(), threading.Event()
+    held, resume = threading.Event(), threading.Event()
     def hold_it():
         with hold:
             held.set()
-            go_on.wait()
+            resume.wait()
     thread = threading.Thread(target=hold_it)
     thread.start()
     held.wait()
@@ -135,7 +135,7 @@ def child_of(hold, act):
         signal.alarm(20)
         act()
         os._exit(0)
-    go_on.set()
+    resume.set()
     thread.join()
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 """

@@ -18,7 +18,7 @@ import pytest
 from refusals import refuses
 
 BYTES_PER_FILE_BYTE = 16
-BYTES_BESIDE = 64 << 20
+SCRATCH_BYTES = 64 << 20
 
 CHILD = """
 import json, resource, sys
@@ -61,20 +61,20 @@ print(json.dumps([status("VmHWM") - before, *outcome]))
 """
 
 
-def run(action: str, path: Path, room: int = 0) -> tuple[int, str, str]:
-    """Return (peak in bytes, outcome, message) of a process that may use `room` additional bytes."""
-    command = [sys.executable, "-c", CHILD, action, str(path), str(room)]
+def run(action: str, path: Path, buffer: int = 0) -> tuple[int, str, str]:
+    """Return (peak in bytes, outcome, message) of a process that may use `buffer` additional bytes."""
+    command = [sys.executable, "-c", CHILD, action, str(path), str(buffer)]
     child = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert child.returncode == 0, f"{child.returncode}: {child.stderr}"
-    peak, outcome, said = json.loads(child.stdout)
-    return peak, outcome, said
+    peak, outcome, message = json.loads(child.stdout)
+    return peak, outcome, message
 
 
 def within(action: str, path: Path) -> tuple[str, str]:
-    peak, outcome, said = run(action, path)
-    limit = BYTES_PER_FILE_BYTE * path.stat().st_size + BYTES_BESIDE
-    assert peak <= limit, f"{peak:,} bytes for a file of {path.stat().st_size:,}: {outcome} {said}"
-    return outcome, said
+    peak, outcome, message = run(action, path)
+    limit = BYTES_PER_FILE_BYTE * path.stat().st_size + SCRATCH_BYTES
+    assert peak <= limit, f"{peak:,} bytes for a file of {path.stat().st_size:,}: {outcome} {message}"
+    return outcome, message
 
 
 def archive(path: Path, pickled: bytes, method: int = zipfile.ZIP_STORED) -> Path:
@@ -144,33 +144,33 @@ REFUSED = ("[pickle.memory]", "[pickle.leaves]", "[torch.memory]", "[torch.depth
     ],
 )
 def test_a_pickle_takes_no_more_than_its_file_allows(tmp_path: Path, kind: str, action: str) -> None:
-    outcome, said = within(action, archive(tmp_path / "a.pt", PICKLES[kind]()))
+    outcome, message = within(action, archive(tmp_path / "a.pt", PICKLES[kind]()))
     # A loader does not build unknown objects.
-    assert outcome in ("done", "UnsupportedError") or any(rule in said for rule in REFUSED), said
+    assert outcome in ("done", "UnsupportedError") or any(rule in message for rule in REFUSED), message
 
 
 @pytest.mark.parametrize("kind", PICKLES)
 def test_a_compressed_pickle_counts_by_its_compressed_bytes(tmp_path: Path, kind: str) -> None:
     path = archive(tmp_path / "a.pt", PICKLES[kind](), zipfile.ZIP_DEFLATED)
-    outcome, said = within("one by one", path)
-    assert outcome == "done" or any(rule in said for rule in REFUSED), said
+    outcome, message = within("one by one", path)
+    assert outcome == "done" or any(rule in message for rule in REFUSED), message
 
 
 @pytest.mark.parametrize("room", [40 << 20, 130 << 20])
 @pytest.mark.parametrize("kind", PICKLES)
-def test_without_memory_a_pickle_ends_in_an_error_and_not_the_process(tmp_path: Path, kind: str, room: int) -> None:
+def test_without_memory_a_pickle_ends_in_an_error_and_not_the_process(tmp_path: Path, kind: str, buffer: int) -> None:
     path = archive(tmp_path / "a.pt", PICKLES[kind]())
-    _, outcome, said = run("one by one", path, room)
-    assert outcome in ("done", "FormatError", "MemoryError"), said
+    _, outcome, message = run("one by one", path, buffer)
+    assert outcome in ("done", "FormatError", "MemoryError"), message
 
 
 def test_lists_of_a_deflated_pickle_are_refused_with_a_sentence(tmp_path: Path) -> None:
     path = archive(tmp_path / "a.pt", b"]0" * 20_000_000 + b"N", zipfile.ZIP_DEFLATED)
     assert path.stat().st_size < 50_000
-    outcome, said = within("open", path)
+    outcome, message = within("open", path)
     assert outcome == "FormatError"
-    assert "[pickle.memory]" in said
-    assert "16 times" in said
+    assert "[pickle.memory]" in message
+    assert "16 times" in message
     assert run("open", path, 1 << 30)[1] == "FormatError"
 
 
@@ -197,10 +197,10 @@ def test_all_storages_together_have_a_bound(tmp_path: Path) -> None:
                 for _ in range(size // 8_000_000):
                     entry.write(bytes(8_000_000))
     assert path.stat().st_size < 3_000_000
-    outcome, said = within("arrays", path)
+    outcome, message = within("arrays", path)
     assert outcome == "FormatError"
-    assert "[torch-zip.bomb]" in said
-    assert "together" in said
+    assert "[torch-zip.bomb]" in message
+    assert "together" in message
     # An entry with the compression ratio of trained weights is read.
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as made:
         made.writestr(
@@ -232,10 +232,10 @@ def test_metadata_of_a_gguf_takes_no_more_than_its_file_allows(
 ) -> None:
     path = tmp_path / "a.gguf"
     path.write_bytes(gguf(struct.pack("<IQ", element, count) + one * count))
-    outcome, said = within("metadata", path)
-    assert outcome == "done" or (outcome == "FormatError" and "[gguf.memory]" in said), said
-    for room in (40 << 20, 100 << 20):
-        assert run("metadata", path, room)[1] in ("done", "FormatError", "MemoryError")
+    outcome, message = within("metadata", path)
+    assert outcome == "done" or (outcome == "FormatError" and "[gguf.memory]" in message), message
+    for buffer in (40 << 20, 100 << 20):
+        assert run("metadata", path, buffer)[1] in ("done", "FormatError", "MemoryError")
 
 
 def safetensors(header: bytes, data: int = 0) -> bytes:
@@ -262,8 +262,8 @@ def test_a_header_of_safetensors_takes_no_more_than_its_file_allows(tmp_path: Pa
     path = tmp_path / "a.safetensors"
     path.write_bytes(safetensors(b"{" + HEADERS[kind]() + b"}"))
     within("open", path)
-    for room in (30 << 20, 90 << 20):
-        assert run("open", path, room)[1] in ("done", "FormatError", "MemoryError")
+    for buffer in (30 << 20, 90 << 20):
+        assert run("open", path, buffer)[1] in ("done", "FormatError", "MemoryError")
 
 
 def test_an_index_takes_no_more_than_its_file_allows(tmp_path: Path) -> None:
@@ -272,8 +272,8 @@ def test_an_index_takes_no_more_than_its_file_allows(tmp_path: Path) -> None:
     names = ",".join(f'"{number}":"a.safetensors"' for number in range(400_000))
     path.write_text('{"weight_map":{' + names + "}}")
     within("open", path)
-    for room in (30 << 20, 90 << 20):
-        assert run("open", path, room)[1] in ("FormatError", "MemoryError")
+    for buffer in (30 << 20, 90 << 20):
+        assert run("open", path, buffer)[1] in ("FormatError", "MemoryError")
 
 
 def test_a_directory_of_a_zip_takes_no_more_than_its_file_allows(tmp_path: Path) -> None:
@@ -283,8 +283,8 @@ def test_a_directory_of_a_zip_takes_no_more_than_its_file_allows(tmp_path: Path)
         for number in range(60_000):
             made.writestr(f"a/{number}", b"")
     assert within("open", path)[0] == "done"
-    for room in (10 << 20, 30 << 20):
-        assert run("open", path, room)[1] in ("done", "MemoryError")
+    for buffer in (10 << 20, 30 << 20):
+        assert run("open", path, buffer)[1] in ("done", "MemoryError")
 
 
 def test_keys_of_one_hash_do_not_keep_the_reader_busy(tmp_path: Path) -> None:

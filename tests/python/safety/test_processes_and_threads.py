@@ -135,15 +135,15 @@ def test_trees_that_are_unpickled_twice_close_and_allocate_each_by_itself(path: 
         one.layers[0].weight.data()
 
 
-@pytest.mark.parametrize("door", ["numpy", "torch", "index", "out"])
-def test_a_view_that_was_written_to_pickles_with_what_was_written(path: Path, door: str) -> None:
+@pytest.mark.parametrize("entry_point", ["numpy", "torch", "index", "out"])
+def test_a_view_that_was_written_to_pickles_with_what_was_written(path: Path, entry_point: str) -> None:
     weights = max_weights.load_weights(path)
     value, neighbour = weights.layers[5].weight.data(), weights.layers[7].weight.data()
-    if door == "numpy":
+    if entry_point == "numpy":
         np.asarray(value)[3, 4] = 77
-    elif door == "torch":
+    elif entry_point == "torch":
         torch.from_dlpack(value)[3, 4] = 77
-    elif door == "index":
+    elif entry_point == "index":
         value.to_buffer()[3, 4] = 77
     else:
         changed = value.to_buffer().copy()

@@ -66,9 +66,9 @@ def test_a_compressed_storage_with_a_wrong_checksum_is_an_error_that_names_it(sa
     assert max_weights.load_weights(path).w.data().shape == (100,)
     data = path.read_bytes()
     with zipfile.ZipFile(path) as read:
-        said = struct.pack("<I", read.getinfo("a/data/0").CRC)
-    assert data.count(said) == 2
-    path.write_bytes(data.replace(said, b"\x01\x02\x03\x04"))
+        message = struct.pack("<I", read.getinfo("a/data/0").CRC)
+    assert data.count(message) == 2
+    path.write_bytes(data.replace(message, b"\x01\x02\x03\x04"))
     weights = max_weights.load_weights(path)
     with refuses(FormatError, "torch-zip.crc") as caught:
         weights.w.data()
@@ -76,7 +76,7 @@ def test_a_compressed_storage_with_a_wrong_checksum_is_an_error_that_names_it(sa
     with refuses(FormatError, "torch-zip.crc"):
         load(path)
     # 0 means not computed.
-    path.write_bytes(data.replace(said, bytes(4)))
+    path.write_bytes(data.replace(message, bytes(4)))
     assert max_weights.load_weights(path).w.data().shape == (100,)
 
 

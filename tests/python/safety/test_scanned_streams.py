@@ -102,9 +102,9 @@ def test_whatever_zstd_and_lz4_unpack_is_found(program: str, options: list[str],
     def packed(data: bytes) -> bytes:
         return subprocess.run([program, "-c", "-q", *options], input=data, capture_output=True, check=True).stdout
 
-    left_out = struct.pack("<II", 0x184D2A57, 600) + b"q" * 600
+    excluded = struct.pack("<II", 0x184D2A57, 600) + b"q" * 600
     path = tmp_path / "model.pkl"
-    for data in (packed(EVIL), left_out + packed(EVIL), left_out * 2 + packed(b"")[:0] + packed(EVIL)):
+    for data in (packed(EVIL), excluded + packed(EVIL), excluded * 2 + packed(b"")[:0] + packed(EVIL)):
         done = subprocess.run([program, "-d", "-c", "-q"], input=data, capture_output=True, check=False)
         assert done.stdout == EVIL
         path.write_bytes(data)

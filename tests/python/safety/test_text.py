@@ -28,7 +28,7 @@ import max_weights.torch
 from command_line import COMMAND, environment, run
 from conftest import safetensors_bytes
 from max_weights import DType, nn
-from max_weights._core import printable, shown, torch_globals, tree
+from max_weights._core import escape, printable, torch_globals, tree
 from max_weights.driver import Buffer
 from max_weights.graph import DeviceRef, Graph, ShardingStrategy, Weight
 from max_weights.graph.quantization import QuantizationEncoding
@@ -431,7 +431,7 @@ def test_python_asks_the_core_what_can_be_printed() -> None:
         elif unicodedata.category(c)[0] in "LMNPS":
             assert printable(c) == c, hex(code)
     assert printable("a\ud800\udcffb") == "a\\ud800\\udcffb"
-    assert shown("x" * 1000) == "x" * 200 + "…"
+    assert escape("x" * 1000) == "x" * 200 + "…"
     assert printable("x" * 1000) == "x" * 1000
 
 

@@ -210,11 +210,11 @@ def test_ctrl_c_leaves_what_was_there_and_the_next_run_removes_the_rest(models: 
     ],
 )
 def test_what_cannot_be_is_said_and_nothing_is_written(
-    arguments: list[str], said: str, models: Path, tmp_path: Path
+    arguments: list[str], message: str, models: Path, tmp_path: Path
 ) -> None:
     given = [text.replace("MODELS", str(models)).replace("OUT", str(tmp_path)) for text in arguments]
     command = [sys.executable, "-m", "max_weights", *given]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode in (2, 3)
-    assert said in done.stderr
+    assert message in done.stderr
     assert not list(tmp_path.iterdir())

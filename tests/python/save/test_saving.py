@@ -322,10 +322,10 @@ def test_a_writer_that_reads_back_finds_a_changed_byte(tmp_path: Path) -> None:
 
 def test_progress_is_told_and_may_end_the_work(tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
-    told: list[tuple[int, int]] = []
-    save_file({"a": np.zeros(1 << 20)}, path, progress=lambda done, total: told.append((done, total)))
-    assert told[0] == (0, 8 << 20)
-    assert told[-1] == (8 << 20, 8 << 20)
+    reported: list[tuple[int, int]] = []
+    save_file({"a": np.zeros(1 << 20)}, path, progress=lambda done, total: reported.append((done, total)))
+    assert reported[0] == (0, 8 << 20)
+    assert reported[-1] == (8 << 20, 8 << 20)
 
     def stop(*_: int) -> None:
         raise KeyboardInterrupt

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from misfortune import Saver, contents, folder, killed_at_each_call, put, saved, saver, with_strace
+from faults import Saver, contents, folder, killed_at_each_call, put, saved, saver, with_strace
 
 __all__ = ["folder", "saver"]
 

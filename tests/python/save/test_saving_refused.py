@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from misfortune import (
+from faults import (
     NAME,
     WRITES,
     Saver,
@@ -159,7 +159,7 @@ save_file({"a": np.ones(50_000, np.float32)}, "model.safetensors")
 old = open("model.safetensors", "rb").read()
 # More than there is: found before anything is written.
 error = refused(lambda: save_file({"a": np.ones(500_000, np.float32)}, "model.safetensors"))
-assert error.filename == "model.safetensors" and "are free" in str(error), error
+assert error.filename == "model.safetensors" and "bytes free" in str(error), error
 assert os.listdir() == ["model.safetensors"]
 # The disk space of an unfinished file is reserved.
 with SafetensorsWriter("other.safetensors", {"a": (DType.float32, (150_000,))}) as writer:
@@ -344,10 +344,10 @@ def test_what_is_no_file_is_not_replaced(saver: Saver, folder: Path, call: str) 
         folder / "missing" / "x": os.strerror(errno.ENOENT),
         folder / ("x" * 256): os.strerror(errno.ENAMETOOLONG),
     }
-    for path, said in targets.items():
+    for path, message in targets.items():
         arguments = {"source": source} if call == "weights.save" else {"value": 2}
         found = saver.save(call, path=path, **arguments).error
-        assert said in found.get("text", ""), path
+        assert message in found.get("text", ""), path
         assert (found["file"], type(found["errno"])) == (str(path), int)
         assert issubclass(getattr(builtins, found["error"]), OSError)
     assert {path.name: (path.lstat().st_ino, path.lstat().st_mode) for path in folder.iterdir()} == before

@@ -236,8 +236,8 @@ def language_model(tied: bool) -> Any:
 
 def assert_same_model(folder: Path, model: Any) -> None:
     """Assert that transformers loads the same model from a folder."""
-    found, said = AutoModelForCausalLM.from_pretrained(folder, output_loading_info=True)
-    assert not any(said.values()), said
+    found, message = AutoModelForCausalLM.from_pretrained(folder, output_loading_info=True)
+    assert not any(message.values()), message
     assert_same(found.state_dict(), model.state_dict())
     tokens = torch.arange(12).reshape(2, 6)
     with torch.no_grad():

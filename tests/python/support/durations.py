@@ -18,7 +18,7 @@ RECORDED = TESTS / "durations.json"
 
 
 class Durations:
-    """Seconds of each file; a file that nobody measured counts as the median."""
+    """Seconds of each file; an unmeasured file counts as the median."""
 
     def __init__(self) -> None:
         self._seconds: dict[str, float] = json.loads(RECORDED.read_text()) if RECORDED.exists() else {}
@@ -57,7 +57,7 @@ class Recorder:
             self._seconds[path.relative_to(TESTS).as_posix()] += report.duration
 
     def pytest_sessionfinish(self) -> None:
-        """Write the files of this run beside those of others; files that are gone are dropped."""
+        """Merge the files of this run into the record; removed files are dropped."""
         known = json.loads(RECORDED.read_text()) if RECORDED.exists() else {}
         known |= {name: round(seconds, 1) for name, seconds in self._seconds.items()}
         present = {name: known[name] for name in sorted(known) if (TESTS / name).exists()}

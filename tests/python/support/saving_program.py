@@ -1,4 +1,4 @@
-"""Saves in processes with injected faults: forks a child for each request of `misfortune.Saver`, sequentially.
+"""Saves in processes with injected faults: forks a child for each request of `faults.Saver`, sequentially.
 
 A request is a line of JSON. The child prints its process id and waits for a line before it begins, so that strace can
 be attached. All imports are done before, so the system calls are those of the save alone.
@@ -116,17 +116,17 @@ def main() -> None:
     with contextlib.suppress(TypeError):  # triggers lazy imports
         save_file({"a": "no tensor"}, "/nonexistent")
     onnx.to_model(graph(), {"weight": tensors(0)["layers.0.weight"]})
-    told = os.dup(1)
+    reported = os.dup(1)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # discards prints
-    with open(0, "rb", buffering=0) as requests, open(told, "w", buffering=1, closefd=False) as answers:
+    with open(0, "rb", buffering=0) as requests, open(reported, "w", buffering=1, closefd=False) as answers:
         for line in requests:
             request = json.loads(line)
             child = os.fork()
             if child == 0:
                 prepared(request)
-                os.write(told, f"{os.getpid()}\n".encode())
+                os.write(reported, f"{os.getpid()}\n".encode())
                 requests.readline()
-                os.write(told, (json.dumps(outcome(request)) + "\n").encode())
+                os.write(reported, (json.dumps(outcome(request)) + "\n").encode())
                 os._exit(0)
             _, status = os.waitpid(child, 0)
             print(json.dumps({"status": os.waitstatus_to_exitcode(status)}), file=answers)

@@ -81,14 +81,14 @@ def expected(values: np.ndarray, source: DType, target: DType) -> np.ndarray:
         return np.where(clipped <= float(limits.min), limits.min, result).astype(numpy_dtype)
 
 
-def assert_equal(found: np.ndarray, wanted: np.ndarray, context: str) -> None:
+def assert_equal(found: np.ndarray, requested: np.ndarray, context: str) -> None:
     """Bit for bit, except that a NaN equals a NaN."""
     unsigned = f"u{found.dtype.itemsize}"
-    same = found.view(unsigned) == wanted.view(unsigned)
+    same = found.view(unsigned) == requested.view(unsigned)
     if found.dtype.kind not in "biu":
         with np.errstate(all="ignore"):
-            same |= np.isnan(found.astype(np.float64)) & np.isnan(wanted.astype(np.float64))
-    assert same.all(), f"{context}: {np.flatnonzero(~same)[:5]} {found[~same][:5]} {wanted[~same][:5]}"
+            same |= np.isnan(found.astype(np.float64)) & np.isnan(requested.astype(np.float64))
+    assert same.all(), f"{context}: {np.flatnonzero(~same)[:5]} {found[~same][:5]} {requested[~same][:5]}"
 
 
 @pytest.mark.parametrize("source", SOURCES, ids=str)
@@ -111,9 +111,9 @@ def test_saturating_e4m3fn_equals_torch(source: DType) -> None:
     values = patterns(source)
     found = Buffer.from_numpy(values).astype(DType.float8_e4m3fn, saturate=True).to_numpy()
     tensor = torch.from_dlpack(Buffer.from_numpy(values)).to(torch.float8_e4m3fn)
-    wanted = np.asarray(Buffer.from_dlpack(tensor))
+    requested = np.asarray(Buffer.from_dlpack(tensor))
     finite = np.isfinite(values.astype(np.float32))
-    assert_equal(found[finite], wanted[finite], "saturated")
+    assert_equal(found[finite], requested[finite], "saturated")
     largest = np.abs(found[np.isinf(values.astype(np.float32))].astype(np.float32))
     assert (largest == 448).all()
 
@@ -142,9 +142,9 @@ def test_packed_dtypes_equal_ml_dtypes(dtype: DType) -> None:
     assert packed.nbytes == len(values) * bits // 8
     raw = np.unpackbits(np.frombuffer(packed.view(DType.uint8, (packed.nbytes,)), np.uint8), bitorder="little")
     codes = (raw.reshape(-1, bits) << np.arange(bits)).sum(axis=1).astype(np.uint8)
-    wanted = values.astype(reference)
-    assert np.array_equal(codes, wanted.view(np.uint8) & ((1 << bits) - 1))
-    assert np.array_equal(packed.astype(DType.float32).to_numpy(), wanted.astype(np.float32))
+    requested = values.astype(reference)
+    assert np.array_equal(codes, requested.view(np.uint8) & ((1 << bits) - 1))
+    assert np.array_equal(packed.astype(DType.float32).to_numpy(), requested.astype(np.float32))
 
 
 def test_complex_numbers_convert_only_to_themselves() -> None:
@@ -168,10 +168,10 @@ def test_the_real_model_to_f16_bf16_e4m3fn_and_back(models: Path, backend: Any) 
             there = value.astype(target)
             assert (there.name, there.dtype, there.shape) == (name, target, value.shape)
             with np.errstate(all="ignore"):
-                wanted = array.astype(target.to_numpy())
-            assert np.asarray(there).tobytes() == wanted.tobytes(), (name, target)
+                requested = array.astype(target.to_numpy())
+            assert np.asarray(there).tobytes() == requested.tobytes(), (name, target)
             back = np.asarray(there.astype(DType.float32))
-            assert back.tobytes() == wanted.astype(np.float32).tobytes(), (name, target)
+            assert back.tobytes() == requested.astype(np.float32).tobytes(), (name, target)
 
 
 def test_weight_data_converts_and_keeps_what_it_is(make_file: Make) -> None:

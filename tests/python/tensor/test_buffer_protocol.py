@@ -10,7 +10,7 @@ import pytest
 
 from max_weights import DType
 from max_weights.driver import Buffer
-from random_doors import FLAGS, REQUESTS, answer, check_requests, layouts
+from random_entry_points import FLAGS, REQUESTS, answer, check_requests, layouts
 from refusals import refuses
 
 SIZES = (0, 1, 2, 3)

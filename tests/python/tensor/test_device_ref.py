@@ -5,7 +5,7 @@ import pickle
 
 import pytest
 
-from max_weights._devices import DeviceKind, DeviceRef, place
+from max_weights._devices import DeviceKind, DeviceRef, parse_device
 from max_weights.driver import (
     CPU,
     Accelerator,
@@ -59,7 +59,7 @@ def test_devices_and_texts_become_references(device: object, expected: str) -> N
 
 @pytest.mark.parametrize("text", ["cpu", "CPU:0", "gpu", "GPU:1", "cuda", "cuda:2", "CUDA:3"])
 def test_a_text_names_the_same_device_for_a_load_and_for_a_weight(text: str) -> None:
-    assert place(text) == (DeviceRef.from_device(text).device_type, DeviceRef.from_device(text).id)
+    assert parse_device(text) == (DeviceRef.from_device(text).device_type, DeviceRef.from_device(text).id)
 
 
 @pytest.mark.parametrize("text", ["", "tpu", "gpu:", "gpu:-1", "gpu:x", "gpu:1:2", "gpu: 1", ":1", "gpu:²"])

@@ -15,7 +15,7 @@ import torch
 import max_weights
 from max_weights import DType, FileChangedError
 from max_weights.driver import Buffer
-from random_doors import COPIED, READ_ONLY, Capsules, Producer
+from random_entry_points import COPIED, READ_ONLY, Capsules, Producer
 from refusals import refuses
 
 Make = Callable[..., Path]
@@ -65,7 +65,7 @@ def test_a_producer_that_lies_is_refused_and_gets_its_memory_back(lie: dict[str,
 @pytest.mark.parametrize("device", [(2**40, 0), (1, -(2**63)), "cpu", None, (1,), (1.5, 0), (1, 0, 0)], ids=repr)
 def test_a_device_that_is_no_device_is_refused(device: Any) -> None:
     producer = Producer(data=DATA)
-    producer.said_device = device
+    producer.device_text = device
     with refuses(BufferError):
         Buffer.from_dlpack(producer)
     assert producer.capsule is None

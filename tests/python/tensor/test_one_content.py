@@ -44,7 +44,7 @@ def lazily(weights: WeightsNode, **options: Any) -> Any:
     return max_weights.lazy_state_dict(weights, "a", **options)["a"][...].numpy()
 
 
-DOORS: dict[str, Callable[[WeightsNode], Any]] = {
+ENTRY_POINTS: dict[str, Callable[[WeightsNode], Any]] = {
     "data": lambda w: w.a.data().to_numpy(),
     "numpy": lambda w: w.a.numpy(),
     "asarray": lambda w: np.asarray(w.a),
@@ -87,16 +87,16 @@ DOORS: dict[str, Callable[[WeightsNode], Any]] = {
 REFUSED = {"a pickled tree": "pickle the tensors instead of the tree"}
 
 
-@pytest.mark.parametrize("door", DOORS)
-def test_every_door_gives_what_was_written_or_refuses(weights: WeightsNode, door: str) -> None:
-    assert np.array_equal(DOORS[door](weights), WHOLE)  # before anything was written
-    wanted = WHOLE.copy()
-    wanted[10:13], np.asarray(weights.a)[10:13] = 7, 7
-    if door in REFUSED:
-        with pytest.raises(ValueError, match=REFUSED[door]):
-            DOORS[door](weights)
+@pytest.mark.parametrize("entry_point", ENTRY_POINTS)
+def test_every_entry_point_gives_what_was_written_or_refuses(weights: WeightsNode, entry_point: str) -> None:
+    assert np.array_equal(ENTRY_POINTS[entry_point](weights), WHOLE)  # before anything was written
+    requested = WHOLE.copy()
+    requested[10:13], np.asarray(weights.a)[10:13] = 7, 7
+    if entry_point in REFUSED:
+        with pytest.raises(ValueError, match=REFUSED[entry_point]):
+            ENTRY_POINTS[entry_point](weights)
         return
-    assert np.array_equal(DOORS[door](weights), wanted)
+    assert np.array_equal(ENTRY_POINTS[entry_point](weights), requested)
 
 
 @pytest.mark.parametrize("write", ["asarray", "dlpack", "buffer", "memoryview", "out", "astype(out=)", "torch"])
@@ -118,8 +118,8 @@ def test_however_it_was_written(weights: WeightsNode, write: str) -> None:
         weights.a.torch()[5] = 7
     found = np.asarray(view).copy()
     assert not np.array_equal(found, WHOLE)
-    for door in ("load(copy=True)", "load(dtype=)", "stream", "weights.save"):
-        assert np.array_equal(DOORS[door](weights), found), door
+    for entry_point in ("load(copy=True)", "load(dtype=)", "stream", "weights.save"):
+        assert np.array_equal(ENTRY_POINTS[entry_point](weights), found), entry_point
 
 
 def test_digests_and_statistics_are_of_what_was_written(weights: WeightsNode, tmp_path: Path) -> None:
@@ -149,8 +149,8 @@ def test_a_difference_is_that_of_what_was_written(weights: WeightsNode) -> None:
 def test_another_tree_of_the_file_has_the_content_of_the_file(weights: WeightsNode) -> None:
     np.asarray(weights.a)[:] = 7
     other = max_weights.load_weights(max_weights.infos(weights)[0].file)
-    for door in ("load", "load(copy=True)", "stream", "weights.save"):
-        assert np.array_equal(DOORS[door](other), WHOLE), door
+    for entry_point in ("load", "load(copy=True)", "stream", "weights.save"):
+        assert np.array_equal(ENTRY_POINTS[entry_point](other), WHOLE), entry_point
 
 
 def test_a_weight_that_was_read_is_a_copy_each_time_and_the_tree_keeps_its_content(
@@ -158,8 +158,8 @@ def test_a_weight_that_was_read_is_a_copy_each_time_and_the_tree_keeps_its_conte
 ) -> None:
     weights = max_weights.load_weights(make_file({"a": WHOLE, "b": np.ones(5, "f4")}), backend="read")
     np.asarray(weights.a)[:] = 7
-    for door in set(DOORS) - {"load(copy=False)"}:
-        assert np.array_equal(DOORS[door](weights), WHOLE), door
+    for entry_point in set(ENTRY_POINTS) - {"load(copy=False)"}:
+        assert np.array_equal(ENTRY_POINTS[entry_point](weights), WHOLE), entry_point
 
 
 def test_what_was_written_to_a_quantized_weight_is_decoded(models: Path) -> None:

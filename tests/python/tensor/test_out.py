@@ -20,25 +20,25 @@ def overlapping(shift: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]
     memory = np.random.default_rng(0).integers(0, 60, 3 * size, dtype=np.uint8)
     start = size
     blocks = memory[start : start + BLOCKS * BLOCK_BYTES]
-    room = memory[start + shift : start + shift + size].view(np.float32)
-    return blocks, room
+    buffer = memory[start + shift : start + shift + size].view(np.float32)
+    return blocks, buffer
 
 
 @pytest.mark.parametrize("shift", [-BLOCKS * BLOCK_VALUES * 4 + 4, -400, 0, 4, 40_000, BLOCKS * BLOCK_BYTES - 4])
 def test_decoding_over_its_own_blocks_is_refused_and_changes_nothing(shift: int) -> None:
-    blocks, room = overlapping(shift)
+    blocks, buffer = overlapping(shift)
     before = blocks.copy()
     with refuses(ValueError):
-        dequantize(blocks, "Q8_0", out=room)
+        dequantize(blocks, "Q8_0", out=buffer)
     assert np.array_equal(blocks, before)
 
 
 @pytest.mark.parametrize("shift", [-BLOCKS * BLOCK_VALUES * 4, BLOCKS * BLOCK_BYTES])
 def test_decoding_right_beside_its_blocks_is_right(shift: int) -> None:
-    blocks, room = overlapping(shift)
+    blocks, buffer = overlapping(shift)
     expected = dequantize(blocks.copy(), "Q8_0").to_numpy()
-    dequantize(blocks, "Q8_0", out=room)
-    assert np.array_equal(room, expected, equal_nan=True)
+    dequantize(blocks, "Q8_0", out=buffer)
+    assert np.array_equal(buffer, expected, equal_nan=True)
 
 
 def test_rows_of_blocks_with_gaps_are_checked_as_far_as_they_reach() -> None:
@@ -46,9 +46,9 @@ def test_rows_of_blocks_with_gaps_are_checked_as_far_as_they_reach() -> None:
     blocks = memory[:, :BLOCK_BYTES]
     between = memory[3:4, BLOCK_BYTES * 2 :][0, : 8 * BLOCK_VALUES * 0 + 4].view(np.float32)
     assert between.size == 1
-    room = memory.reshape(-1)[1024 : 1024 + 8 * BLOCK_VALUES * 4].view(np.float32).reshape(8, BLOCK_VALUES)
+    buffer = memory.reshape(-1)[1024 : 1024 + 8 * BLOCK_VALUES * 4].view(np.float32).reshape(8, BLOCK_VALUES)
     with refuses(ValueError):
-        dequantize(blocks, "Q8_0", out=room)
+        dequantize(blocks, "Q8_0", out=buffer)
 
 
 @pytest.mark.parametrize(

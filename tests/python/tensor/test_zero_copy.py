@@ -92,13 +92,13 @@ except MemoryError as error:
     assert "cannot be mapped" in done.stderr
 
 
-@pytest.mark.parametrize("door", ["numpy", "torch"])
-def test_taking_and_dropping_many_tensors_leaks_nothing(make_file: Make, door: str) -> None:
+@pytest.mark.parametrize("entry_point", ["numpy", "torch"])
+def test_taking_and_dropping_many_tensors_leaks_nothing(make_file: Make, entry_point: str) -> None:
     weights = max_weights.load_weights(make_file({f"t{i}": np.zeros(16, np.float32) for i in range(50)}))
 
     def once() -> None:
         for _, weight in weights.items():
-            np.asarray(weight.data()) if door == "numpy" else torch.from_dlpack(weight.data())
+            np.asarray(weight.data()) if entry_point == "numpy" else torch.from_dlpack(weight.data())
 
     for _ in range(20):
         once()

@@ -233,11 +233,11 @@ def test_the_scaling_of_positions_of_llama_3_is_found_again(tmp_path: Path, writ
         "original_max_position_embeddings": 8192,
     }
     shape = {"hidden_size": 512, "num_attention_heads": 4, "max_position_embeddings": 131072}
-    wanted = LlamaRotaryEmbedding(LlamaConfig(**shape, rope_parameters=rule)).inv_freq
+    requested = LlamaRotaryEmbedding(LlamaConfig(**shape, rope_parameters=rule)).inv_freq
     plain = LlamaRotaryEmbedding(
         LlamaConfig(**shape, rope_parameters={"rope_type": "default", "rope_theta": 1e4})
     ).inv_freq
-    divisors = (plain / wanted).numpy()
+    divisors = (plain / requested).numpy()
     assert len(np.unique(divisors.round(3))) > 4
     path = write("llama", shapes_of_blocks(head_size=128, norms=False), **{"rope_freqs.weight": divisors})
     made = convert(path, tmp_path / "out")
@@ -245,7 +245,7 @@ def test_the_scaling_of_positions_of_llama_3_is_found_again(tmp_path: Path, writ
     config = json.loads((tmp_path / "out" / "config.json").read_bytes())
     assert config["rope_parameters"] == rule
     found = opened(tmp_path / "out").model.rotary_emb.inv_freq
-    torch.testing.assert_close(found, wanted, rtol=1e-6, atol=0)
+    torch.testing.assert_close(found, requested, rtol=1e-6, atol=0)
 
 
 def test_a_set_of_files_becomes_what_the_one_file_does(tmp_path: Path, write: Write) -> None:

@@ -171,8 +171,8 @@ def test_what_every_rank_saved_for_itself_is_one_checkpoint(tmp_path: Path, tens
         '{"w": {"saved_offsets": [4, 0]}}',
     ],
 )
-def test_parts_that_do_not_say_where_they_begin_are_an_error(tmp_path: Path, said: str) -> None:
-    for rank, offsets in ((1, '{"w": {"saved_offsets": [0, 0]}}'), (2, said)):
+def test_parts_that_do_not_say_where_they_begin_are_an_error(tmp_path: Path, message: str) -> None:
+    for rank, offsets in ((1, '{"w": {"saved_offsets": [0, 0]}}'), (2, message)):
         path = tmp_path / f"shard-0000{rank}-model-00001-of-00001.safetensors"
         safetensors.torch.save_file({"w": torch.ones(2, 3)}, path, metadata={"DCP_SHARDING_INFO": offsets})
     with refuses(FormatError):
@@ -375,7 +375,7 @@ def test_vllm_goes_on_where_the_format_cannot_be_registered(caplog: pytest.LogCa
 
 @pytest.mark.parametrize("wanted", ["1", "0"])
 def test_sglang_is_hooked_where_it_is_asked_for(
-    monkeypatch: pytest.MonkeyPatch, shards: Path, tensors: dict[str, torch.Tensor], wanted: str
+    monkeypatch: pytest.MonkeyPatch, shards: Path, tensors: dict[str, torch.Tensor], requested: str
 ) -> None:
     hooks = {}
     for name in ("sglang", "sglang.srt", "sglang.srt.plugins"):
@@ -386,11 +386,11 @@ def test_sglang_is_hooked_where_it_is_asked_for(
         register=lambda target, hook, kind: hooks.setdefault(target, (hook, kind))
     )
     monkeypatch.setitem(sys.modules, module.__name__, module)
-    monkeypatch.setenv("MAX_WEIGHTS_PATCH", wanted)
+    monkeypatch.setenv("MAX_WEIGHTS_PATCH", requested)
     from max_weights.integrations import register_sglang
 
     register_sglang()
-    if wanted == "0":
+    if requested == "0":
         assert hooks == {}
         return
     files = sorted(map(str, shards.iterdir()))
@@ -405,7 +405,7 @@ def test_sglang_is_hooked_where_it_is_asked_for(
 
 
 @pytest.mark.parametrize("wanted", ["1", "0", None])
-def test_torch_patches_at_its_import_where_it_is_asked_to(installed: str, wanted: str | None) -> None:
+def test_torch_patches_at_its_import_where_it_is_asked_to(installed: str, requested: str | None) -> None:
     script = """
 import sys, multiprocessing
 import torch
@@ -415,10 +415,10 @@ is_patched = "max_weights._core" in sys.modules and "torch.load" in max_weights.
 print(is_patched, load is torch.load)
 """
     environment = {name: value for name, value in os.environ.items() if name != "MAX_WEIGHTS_PATCH"}
-    environment |= {"PYTHONPATH": installed} | ({"MAX_WEIGHTS_PATCH": wanted} if wanted else {})
+    environment |= {"PYTHONPATH": installed} | ({"MAX_WEIGHTS_PATCH": requested} if requested else {})
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == [str(wanted == "1"), "True"]
+    assert done.stdout.split() == [str(requested == "1"), "True"]
 
 
 def test_an_entry_point_that_fails_does_not_fail_the_import_of_torch(

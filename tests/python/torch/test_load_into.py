@@ -419,10 +419,10 @@ def test_subclasses_and_attributes_of_parameters_stay(tmp_path: Path) -> None:
 def test_progress_is_one_count_over_all_ways(models: Path) -> None:
     module = bert(models)
     module.pooler.dense.weight.data = torch.zeros(384, 768)[:, ::2]
-    told: list[tuple[int, int]] = []
-    load_into(module, models / "minilm.safetensors", progress=lambda done, of: told.append((done, of)))
-    assert told == sorted(told)
-    assert told[-1][0] == told[-1][1]
+    reported: list[tuple[int, int]] = []
+    load_into(module, models / "minilm.safetensors", progress=lambda done, of: reported.append((done, of)))
+    assert reported == sorted(reported)
+    assert reported[-1][0] == reported[-1][1]
 
     def fails(_done: int, _of: int) -> None:
         raise RuntimeError("no more")

@@ -151,13 +151,13 @@ def test_every_kind_of_map_location(path: Path, name: str, mmap: bool) -> None:
 
 
 def test_what_the_function_for_locations_sees_and_raises(path: Path) -> None:
-    def told(seen: list[tuple[int, str]]) -> Callable[[Any, str], Any]:
+    def reported(seen: list[tuple[int, str]]) -> Callable[[Any, str], Any]:
         return lambda storage, location: seen.append((storage.nbytes(), location))
 
     ours: list[tuple[int, str]] = []
     theirs: list[tuple[int, str]] = []
-    load(path, told(ours))
-    torch.load(path, told(theirs), weights_only=True)
+    load(path, reported(ours))
+    torch.load(path, reported(theirs), weights_only=True)
     assert ours == theirs
 
     def broken(*_: Any) -> Any:

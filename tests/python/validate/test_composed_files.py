@@ -27,13 +27,13 @@ def answers(items: Iterable[Item], folder: Path, *options: str) -> tuple[dict[st
     report = json.loads(output.read_text(encoding="utf-8"))
     worst = {item.path: "unknown" for item in written}
     rules: dict[str, set[str]] = {}
-    for said in (*report["files"], *report["findings"]):
-        path = "/".join(Path(said["path"]).relative_to(folder).parts[:2])
+    for message in (*report["files"], *report["findings"]):
+        path = "/".join(Path(message["path"]).relative_to(folder).parts[:2])
         worst[path] = max(
-            worst[path], said["answer"], key=lambda answer: ANSWERS.index(answer) if answer in ANSWERS else 0
+            worst[path], message["answer"], key=lambda answer: ANSWERS.index(answer) if answer in ANSWERS else 0
         )
-        if said.get("severity", "note") != "note":
-            rules.setdefault(path, set()).add(said["rule"])
+        if message.get("severity", "note") != "note":
+            rules.setdefault(path, set()).add(message["rule"])
     return worst, rules
 
 

@@ -67,18 +67,18 @@ def expected(a: NDArray[Any], b: NDArray[Any], rtol: float, atol: float) -> dict
 
 def check(values: dict[str, Any], a: NDArray[Any], b: NDArray[Any], rtol: float = 0, atol: float = 0) -> None:
     """Assert that the result is that of NumPy."""
-    wanted = expected(a, b, rtol, atol)
+    requested = expected(a, b, rtol, atol)
     assert values["elements"] == a.size
     for key in ("differing", "nan", "index"):
-        assert values[key] == wanted[key], key
+        assert values[key] == requested[key], key
     for key in ("largest", "relative"):
         found = np.inf if values[key] is None else values[key]
-        assert found == pytest.approx(wanted[key], rel=1e-12), key
-    if wanted["lengths"] > 0:
-        assert values["cosine"] == pytest.approx(wanted["dot"] / wanted["lengths"], abs=1e-9)
+        assert found == pytest.approx(requested[key], rel=1e-12), key
+    if requested["lengths"] > 0:
+        assert values["cosine"] == pytest.approx(requested["dot"] / requested["lengths"], abs=1e-9)
     else:
         assert values["cosine"] is None
-    if values["index"] is not None and np.isfinite(wanted["largest"]):
+    if values["index"] is not None and np.isfinite(requested["largest"]):
         place = tuple(values["index"])
         assert values["at"] == [float(a[place]), float(b[place])]
 
@@ -321,16 +321,16 @@ def test_a_gguf_file_meets_the_names_and_rows_of_transformers(models: Path, tmp_
         "model.layers.2.self_attn.k_proj.weight": ((191, 0), 0.25),
         "model.norm.weight": ((3,), 0.125),
     }
-    told = []
+    reported = []
     for name, (index, change) in changes.items():
         before = float(weights[name][index])
         weights[name][index] += change
         after = float(weights[name][index])
-        told.append((name, list(index), abs(after - before), [before, after]))
+        reported.append((name, list(index), abs(after - before), [before, after]))
     save_file(weights, tmp_path / "model.safetensors")
     changed = max_weights.diff(tree, tmp_path / "model.safetensors", dtypes=False).by_kind("changed")
     values = [(weight.name, weight.values) for weight in changed]
-    assert [(name, of["index"], of["largest"], of["at"]) for name, of in values if of] == told
+    assert [(name, of["index"], of["largest"], of["at"]) for name, of in values if of] == reported
     assert {of["differing"] for _, of in values if of} == {1}
 
 

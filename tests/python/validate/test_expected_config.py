@@ -43,7 +43,7 @@ def check(spec: dict[str, Any], saved: dict[str, list[int]]) -> None:
     assert {name: tensors[name]["shape"] for name in saved if name in tensors} == {
         name: shape for name, shape in saved.items() if name in tensors
     }
-    missing = {name for name, wanted in tensors.items() if name not in saved and not wanted.get("optional")}
+    missing = {name for name, requested in tensors.items() if name not in saved and not requested.get("optional")}
     for group in spec.get("ties", []):
         if any(name in saved for name in group):
             missing -= set(group)
@@ -59,7 +59,7 @@ def test_the_names_and_shapes_are_those_that_transformers_saves(name: str, setti
     saved = shapes(tmp_path)
     check(spec, saved)
     assert set(saved) <= set(spec["tensors"])
-    optional = {name for name, wanted in spec["tensors"].items() if wanted.get("optional")}
+    optional = {name for name, requested in spec["tensors"].items() if requested.get("optional")}
     assert optional == {name for group in spec.get("ties", []) for name in group[1:]}
     assert bool(spec.get("ties")) == (len(saved) < len(spec["tensors"]))
     assert json.loads(json.dumps(spec)) == spec

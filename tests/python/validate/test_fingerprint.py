@@ -316,12 +316,12 @@ def test_threads_share_the_fingerprints_that_are_kept_and_a_forked_child_does_no
     assert not failures
     assert 0 <= cache.nbytes <= 50_000
     assert cache.clear() >= 0
-    held, go_on = threading.Event(), threading.Event()
+    held, cancel = threading.Event(), threading.Event()
 
     def hold() -> None:
         with cache._lock:
             held.set()
-            go_on.wait()
+            cancel.wait()
 
     holder = threading.Thread(target=hold)
     holder.start()
@@ -332,7 +332,7 @@ def test_threads_share_the_fingerprints_that_are_kept_and_a_forked_child_does_no
     if not child:
         cache.put(("fingerprint", 1, "child"), 1, 1)
         os._exit(cache.get(("fingerprint", 1, "child"), 2))
-    go_on.set()
+    cancel.set()
     holder.join()
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
 

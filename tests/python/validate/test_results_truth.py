@@ -37,8 +37,8 @@ def _module() -> torch.nn.Module:
 
 
 def _path(folder: Path, **tensors: np.ndarray) -> Path:
-    said = [f"{name}-{one.flat[0]}-{len(one)}" for name, one in tensors.items()]
-    path = folder / f"{'-'.join(said)}.safetensors"
+    reported = [f"{name}-{one.flat[0]}-{len(one)}" for name, one in tensors.items()]
+    path = folder / f"{'-'.join(reported)}.safetensors"
     save_file(tensors, path)
     return path
 

@@ -107,9 +107,9 @@ def test_a_link_that_leads_nowhere_is_a_finding_beside_the_others(tmp_path: Path
 
 def test_progress_and_its_exception(tmp_path: Path) -> None:
     path = good(tmp_path)
-    told: list[tuple[int, int]] = []
-    validate(path, progress=lambda done, total: told.append((done, total)))
-    assert told[-1] == (96, 96)
+    reported: list[tuple[int, int]] = []
+    validate(path, progress=lambda done, total: reported.append((done, total)))
+    assert reported[-1] == (96, 96)
 
     def stop(_done: int, _total: int) -> None:
         raise RuntimeError("enough")

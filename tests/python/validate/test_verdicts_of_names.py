@@ -26,7 +26,7 @@ def now(name: str) -> str:
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_every_door_has_one_verdict_on_a_name(tmp_path: Path) -> None:
+def test_every_entry_point_has_one_verdict_on_a_name(tmp_path: Path) -> None:
     write(attacks.items(), tmp_path / "attacks")
     write(composed.attacks(60, 3), tmp_path / "composed")
     write(composed.good(40, 3), tmp_path / "good")

@@ -25,7 +25,7 @@ dense.allocate(dtype=DType.float16)  # differs: allocate-dtype
 dense.allocate(dtype=DType.float16).dtype  # differs: allocate-dtype
 dense.allocate(quantization_encoding=QuantizationEncoding.Q4_K)
 weights.pooler.allocate()
-weights.not_there.allocate()
+weights.absent.allocate()
 sorted(weights.allocated_weights)
 sorted(weights.encoder.allocated_weights)
 dense.allocate() is dense.allocate()

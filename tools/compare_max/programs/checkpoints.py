@@ -26,14 +26,14 @@ weights["encoder"]["layer"][3].attention.self.query.weight.name
 weights["encoder.layer.0"].name
 weights.encoder.exists()
 weights.encoder.layer[0].attention.self.query.weight.exists()
-weights.not_there.exists()
-weights.not_there.data()
+weights.absent.exists()
+weights.absent.data()
 weights.encoder.data()
 [name for name, _ in weights.items()]  # differs: file-order
 sorted(name for name, _ in weights.items())
 sorted(name for name, _ in weights.encoder.layer[0].items())
 [child.name == name for name, child in weights.pooler.items()]
-sorted(name for name, _ in weights.not_there.items())  # differs: missing-names
+sorted(name for name, _ in weights.absent.items())  # differs: missing-names
 {name: child.data() for name, child in weights.encoder.layer[5].items()}
 weights.embeddings.position_ids.data()
 

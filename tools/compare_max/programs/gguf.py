@@ -16,7 +16,7 @@ weights.blk[0].exists()
 sorted(name for name, _ in weights.blk[3].items())
 weights.blk[0].attn_norm.weight.data()
 weights.output_norm.weight.data()
-weights.not_there.data()
+weights.absent.data()
 weights.blk[0].attn_q.weight.data()  # differs: encodings
 weights.token_embd.weight.data()  # differs: encodings
 {name: w.data() for name, w in weights.items() if name.endswith("norm.weight")}
@@ -29,7 +29,7 @@ weights.blk[1].attn_norm.weight.allocate(DType.float16)  # differs: allocate-dty
 weights.blk[1].attn_norm.weight.allocate(DType.float32, [576])
 weights.blk[1].attn_norm.weight.allocate(DType.float32, [575])
 weights.blk[1].attn_norm.weight.allocate(quantization_encoding=QuantizationEncoding.Q4_K)
-weights.not_there.allocate()
+weights.absent.allocate()
 sorted(weights.allocated_weights)
 
 # --- a file with one tensor of each encoding ----------------------------------------------------------------------------

@@ -125,11 +125,11 @@ def imports() -> Iterator[Item]:
     for module, name in gadgets.IMPORTED:
         data = torch_zip(pickled(named(module, name), POP, state_dict()))
         yield one("07-imports", f"{module}.pt", data, CODE, NEEDS_TRUST, [f"{module}.{name}"])
-    beside = {
+    companions = {
         "pytorch_model.bin": torch_zip(pickled(named("payload", "x"), POP, state_dict())),
         "payload.py": b"import os\nos.system('true')\n",
     }
-    yield Item("module-beside", beside, "07-imports", CODE, NEEDS_TRUST, ("payload",))
+    yield Item("module-beside", companions, "07-imports", CODE, NEEDS_TRUST, ("payload",))
 
 
 def without_reduce() -> Iterator[Item]:

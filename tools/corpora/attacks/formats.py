@@ -408,13 +408,13 @@ def onnx_files() -> Iterator[Item]:
         "external-hard-link", hard, "33-onnx", CAUGHT, MALICIOUS, hardlinks={"weights.bin": "outside/secret.bin"}
     )
     yield Item("external-missing", {"model.onnx": model}, "33-onnx", frozenset({BROKEN}))
-    for name, said in {
+    for name, declared in {
         "short": {"offset": "0", "length": "16"},
         "offset-beyond": {"offset": "4096"},
         "offset-2-64": {"offset": str(2**64 - 8), "length": "16"},
         "offset-negative": {"offset": "-16"},
     }.items():
-        files = {"model.onnx": onnx("weights.bin", said=said), "weights.bin": bytes(range(1, 13))}
+        files = {"model.onnx": onnx("weights.bin", declared=declared), "weights.bin": bytes(range(1, 13))}
         yield Item(f"external-{name}", files, "33-onnx", frozenset({BROKEN}))
     yield one(
         "33-onnx",

@@ -22,8 +22,8 @@ def attacks(count: int, seed: int) -> Iterator[Item]:
         quirks, data = pickles.attack(chance)
         way, data, suffix = encodings.encoded(chance, data)
         container, name, files = containers.contained(chance, data, suffix, bool(way))
-        said = "-".join([f"{number:05}", container, *way, *quirks])
-        yield Item(f"{said[:180]}{name}", files, GROUP, CAUGHT)
+        declared = "-".join([f"{number:05}", container, *way, *quirks])
+        yield Item(f"{declared[:180]}{name}", files, GROUP, CAUGHT)
 
 
 def good(count: int, seed: int) -> Iterator[Item]:
@@ -33,5 +33,5 @@ def good(count: int, seed: int) -> Iterator[Item]:
         what, suffix, data = harmless.harmless(chance)
         way, data, more = encodings.usual(chance, data)
         container, name, files = containers.usual(chance, data, suffix + more)
-        said = "-".join([f"{number:05}", container, *way, what])
-        yield Item(f"{said}{name}", files, GOOD_GROUP, frozenset({CLEAN}))
+        declared = "-".join([f"{number:05}", container, *way, what])
+        yield Item(f"{declared}{name}", files, GOOD_GROUP, frozenset({CLEAN}))

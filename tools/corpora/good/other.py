@@ -38,13 +38,13 @@ def onnx_files() -> Iterator[Item]:
     yield by_path("onnx", "many.onnx", lambda path: onnx.save(_model(**many), path))
     big = np.zeros(4096, np.float32)
 
-    def beside(path: Path) -> None:
+    def companions(path: Path) -> None:
         onnx.save(_model(w=big), path / "model.onnx", save_as_external_data=True, location="model.onnx_data")
 
     def each(path: Path) -> None:
         onnx.save(_model(w=big, v=big), path / "model.onnx", save_as_external_data=True, all_tensors_to_one_file=False)
 
-    yield by_folder("onnx", "external-data", beside)
+    yield by_folder("onnx", "external-data", companions)
     yield by_folder("onnx", "external-data-each", each)
 
 

@@ -8,7 +8,7 @@ use max_weights::tensor::{Element, TensorInfo};
 use max_weights::{Diagnostic, rules};
 use serde_json::Value;
 
-use super::sets::Set;
+use super::sets::CheckpointSet;
 use crate::folder::FolderContext;
 use crate::json::{number, text};
 use crate::quantized::is_float;
@@ -30,12 +30,12 @@ const LAYERS: &str = "
     model.language_model.layers. language_model.model.layers. backbone.layers.";
 
 /// The configuration of a model, and where it is.
-pub(super) struct Config {
+pub(super) struct ModelConfig {
     pub(super) path: Arc<Path>,
     pub(super) value: Value,
 }
 
-impl Config {
+impl ModelConfig {
     /// The part about the text model, which is all of it where there is only one.
     fn of_text(&self) -> &Value {
         ["text_config", "llm_config", "language_config"]
@@ -52,7 +52,7 @@ impl Config {
 }
 
 /// The embedding of tokens: the only tensor with such a name, if its rows and columns are those of the model.
-pub(super) fn embedding<'s>(set: &'s Set<'_>) -> Option<TensorInfo<'s>> {
+pub(super) fn embedding<'s>(set: &'s CheckpointSet<'_>) -> Option<TensorInfo<'s>> {
     let is_one = |name: &str| {
         words::each(EMBEDDINGS)
             .any(|end| name.strip_suffix(end).is_some_and(|rest| rest.is_empty() || rest.ends_with('.')))
@@ -70,14 +70,14 @@ pub(super) fn embedding<'s>(set: &'s Set<'_>) -> Option<TensorInfo<'s>> {
 }
 
 /// Compares a configuration with the tensors of its model.
-pub(super) fn compare(config: &Config, set: &Set<'_>, context: &mut FolderContext<'_>) {
+pub(super) fn compare(config: &ModelConfig, set: &CheckpointSet<'_>, context: &mut FolderContext<'_>) {
     embeddings(config, set, context);
     layers(config, set, context);
     tied(config, set, context);
     dtype(config, set, context);
 }
 
-fn embeddings(config: &Config, set: &Set<'_>, context: &mut FolderContext<'_>) {
+fn embeddings(config: &ModelConfig, set: &CheckpointSet<'_>, context: &mut FolderContext<'_>) {
     let Some(info) = embedding(set) else { return };
     let [rows, columns] = info.shape else { return };
     let of_text = config.of_text();
@@ -102,7 +102,7 @@ fn layer(name: &str, prefix: &str) -> Option<u64> {
     number.parse().ok()
 }
 
-fn layers(config: &Config, set: &Set<'_>, context: &mut FolderContext<'_>) {
+fn layers(config: &ModelConfig, set: &CheckpointSet<'_>, context: &mut FolderContext<'_>) {
     let of_text = config.of_text();
     // Of an encoder and a decoder one number does not say enough.
     if of_text.get("is_encoder_decoder") == Some(&Value::Bool(true)) || of_text.get("decoder_layers").is_some() {
@@ -126,7 +126,7 @@ fn layers(config: &Config, set: &Set<'_>, context: &mut FolderContext<'_>) {
     }
 }
 
-fn tied(config: &Config, set: &Set<'_>, context: &mut FolderContext<'_>) {
+fn tied(config: &ModelConfig, set: &CheckpointSet<'_>, context: &mut FolderContext<'_>) {
     // The outer configuration counts, and where it is silent the inner one.
     let says = |value: &Value| value.get("tie_word_embeddings").and_then(Value::as_bool);
     if says(&config.value).or_else(|| says(config.of_text())) != Some(true) {
@@ -138,10 +138,10 @@ fn tied(config: &Config, set: &Set<'_>, context: &mut FolderContext<'_>) {
     }
 }
 
-fn dtype(config: &Config, set: &Set<'_>, context: &mut FolderContext<'_>) {
+fn dtype(config: &ModelConfig, set: &CheckpointSet<'_>, context: &mut FolderContext<'_>) {
     let is_quantized = config.value.get("quantization_config").is_some_and(Value::is_object);
-    let said = ["dtype", "torch_dtype"].iter().find_map(|key| text(&config.value, key));
-    let Some(expected) = said.filter(|_| !is_quantized) else { return };
+    let declared = ["dtype", "torch_dtype"].iter().find_map(|key| text(&config.value, key));
+    let Some(expected) = declared.filter(|_| !is_quantized) else { return };
     let mut bytes = [(DType::Float16, 0u64), (DType::BFloat16, 0), (DType::Float32, 0), (DType::Float64, 0)];
     let mut others = 0u64;
     for info in set.table().iter() {

@@ -4,11 +4,11 @@ use max_weights::checkpoint;
 use max_weights::format::distributed::{METADATA, SUFFIX};
 use max_weights::{Diagnostic, Error, Result, rules};
 
-use crate::folder::{Folder, FolderContext};
+use crate::folder::{FolderContext, FolderListing};
 use crate::kind::Kind;
 use crate::options::Level;
 
-pub(super) fn check(folder: &Folder, context: &mut FolderContext<'_>) -> Result<()> {
+pub(super) fn check(folder: &FolderListing, context: &mut FolderContext<'_>) -> Result<()> {
     let of_ranks = folder.files.iter().find(|entry| entry.name().ends_with(SUFFIX));
     let mut metadata = folder.files.iter().filter(|entry| entry.name().ends_with(METADATA)).peekable();
     if let (Some(first), None, true) = (of_ranks, metadata.peek(), folder.is_whole) {
@@ -16,7 +16,7 @@ pub(super) fn check(folder: &Folder, context: &mut FolderContext<'_>) -> Result<
         context.report(&first.path, Diagnostic::new(rules::DISTRIBUTED_NO_METADATA, cause));
     }
     for entry in metadata.filter(|entry| entry.kind == Kind::Pickle) {
-        context.go_on(&entry.path)?;
+        context.check_cancelled(&entry.path)?;
         let options = context.options.opening();
         let look = if context.options.level > Level::Header { checkpoint::check_items } else { checkpoint::check };
         let findings = match look(&[&entry.path], &options) {

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use max_weights::checkpoint::{Delta, inspect};
+use max_weights::checkpoint::{OpenedDelta, inspect};
 use max_weights::format::{SNIFF_BYTES, sniff};
 use max_weights::rules::{self, Rule, Verdict};
 use max_weights::source::Source;
 use max_weights::tensor::{Element, checked_elements};
 use max_weights::{Catalog, Diagnostic, Error, Result};
 
-use crate::context::{Context, Piece};
+use crate::context::{ByteSpan, FileContext};
 use crate::kind::{Kind, has_suffix};
 use crate::options::Level;
 use crate::report::Depth;
@@ -39,7 +39,7 @@ const OF_TENSORS: [&Rule; 8] = [
     rules::PICKLE_VIEW,
 ];
 
-pub(super) fn check(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) -> Result<()> {
+pub(super) fn check(piece: &ByteSpan<'_>, kind: Kind, context: &mut FileContext<'_>) -> Result<()> {
     if piece.member.is_some() {
         return Ok(());
     }
@@ -50,9 +50,9 @@ pub(super) fn check(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) ->
 }
 
 /// What is in the place of weights, and is none.
-fn check_others(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) -> Result<()> {
+fn check_others(piece: &ByteSpan<'_>, kind: Kind, context: &mut FileContext<'_>) -> Result<()> {
     let is_raw = kind == Kind::Unknown && has_suffix(piece.name, "bin") && suffix::is_raw_data(&context.file.path);
-    if is_raw || !stands_for_weights(kind, piece.name) {
+    if is_raw || !represents_weights(kind, piece.name) {
         return Ok(());
     }
     let first = piece.bytes.first(SNIFF_BYTES)?;
@@ -62,23 +62,23 @@ fn check_others(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) -> Res
     Ok(())
 }
 
-fn check_weights(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) -> Result<()> {
+fn check_weights(piece: &ByteSpan<'_>, kind: Kind, context: &mut FileContext<'_>) -> Result<()> {
     let Some(file) = context.source.clone() else { return Ok(()) };
     let (catalog, faults) = inspect(file.clone(), &context.options.opening())?;
-    context.go_on()?;
+    context.check_cancelled()?;
     let is_other = is_other_archive(kind, piece.name, &faults);
     let is_scanned = context.file.reported > Verdict::Faulty;
     for fault in faults {
         let of_values = fault.rule.id.starts_with("pickle.") && !OF_TENSORS.contains(&fault.rule);
         // So has the scan if the bytes are none of the name's format and can run code.
-        let is_said = is_scanned && (of_values || fault.rule == rules::FILE_SUFFIX);
-        if !(is_other || is_said) {
+        let is_declared = is_scanned && (of_values || fault.rule == rules::FILE_SUFFIX);
+        if !(is_other || is_declared) {
             context.report(piece, fault);
         }
     }
     if let Some(catalog) = catalog {
         if kind == Kind::Gguf && context.options.level > Level::Header {
-            security::formats::polyglot::beside_tensors(piece, &catalog, context)?;
+            security::formats::polyglot::other_values(piece, &catalog, context)?;
         }
         if kind == Kind::Safetensors {
             known_dtypes(piece, &catalog, context);
@@ -93,22 +93,23 @@ fn check_weights(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) -> Re
 }
 
 /// Looks for dtypes that the format does not have. The core lists them, as it can load the other tensors; other readers refuse the file.
-fn known_dtypes(piece: &Piece<'_>, catalog: &Catalog, context: &mut Context<'_>) {
+fn known_dtypes(piece: &ByteSpan<'_>, catalog: &Catalog, context: &mut FileContext<'_>) {
     for info in catalog.table().iter() {
         // An empty name belongs to a tensor that already has another finding.
         if let Element::Unknown(dtype) = info.element
             && !dtype.is_empty()
         {
-            let message = format!("its dtype is '{}', which the format does not have", max_weights::text::shown(dtype));
+            let message =
+                format!("its dtype is '{}', which the format does not have", max_weights::text::escape(dtype));
             context.report(piece, Diagnostic::new(rules::SAFETENSORS_UNKNOWN_DTYPE, message).tensor(info.name));
         }
     }
 }
 
 /// Looks at what a delta says of the tensors that it changes.
-fn check_delta(piece: &Piece<'_>, file: Arc<dyn Source>, context: &mut Context<'_>) -> Result<()> {
-    let faults = match Delta::of_source(file, &context.options.opening()) {
-        Ok(delta) => delta.map_or(Ok(Vec::new()), |delta| delta.faults(&|| context.go_on())),
+fn check_delta(piece: &ByteSpan<'_>, file: Arc<dyn Source>, context: &mut FileContext<'_>) -> Result<()> {
+    let faults = match OpenedDelta::of_source(file, &context.options.opening()) {
+        Ok(delta) => delta.map_or(Ok(Vec::new()), |delta| delta.faults(&|| context.check_cancelled())),
         Err(Error::Format(fault) | Error::Unsupported(fault)) => Ok(vec![*fault]),
         Err(error) => Err(error),
     };
@@ -117,7 +118,7 @@ fn check_delta(piece: &Piece<'_>, file: Arc<dyn Source>, context: &mut Context<'
 }
 
 /// Adds what the header says to the report of the file.
-fn describe(catalog: &Catalog, kind: Kind, context: &mut Context<'_>) {
+fn describe(catalog: &Catalog, kind: Kind, context: &mut FileContext<'_>) {
     let table = catalog.table();
     let parameters = |shape: &[u64]| checked_elements(shape).unwrap_or(u64::MAX);
     context.file.tensors = Some(table.len() as u64);
@@ -136,7 +137,7 @@ fn is_other_archive(kind: Kind, name: &str, faults: &[Diagnostic]) -> bool {
 }
 
 /// Whether a file that is not weights should be weights: by its name, or because it is a pointer to them.
-fn stands_for_weights(kind: Kind, name: &str) -> bool {
+fn represents_weights(kind: Kind, name: &str) -> bool {
     let file = name.rsplit('/').next().unwrap_or(name);
     let may_be = has_suffix(name, MAYBE_WEIGHTS);
     let promised = has_suffix(name, WEIGHTS) || may_be && USUAL_NAMES.iter().any(|usual| file.starts_with(usual));

@@ -1,12 +1,12 @@
 //! The files that accompany the weights of a model: configurations and tokenizers.
 
 use max_weights::rules;
-use max_weights::text::shown;
+use max_weights::text::escape;
 use max_weights::{Diagnostic, Result};
 use serde_json::Value;
 
-use super::config::{Config, compare};
-use super::sets::{Names, Set};
+use super::config::{ModelConfig, compare};
+use super::sets::{CheckpointSet, FolderNames};
 use super::{adapter, json, quantized, tokenizer};
 use crate::folder::FolderContext;
 use crate::words;
@@ -33,18 +33,22 @@ const TOKENIZERS: [&str; 10] = [
     "tokenizer_config.json",
 ];
 
-pub(super) fn check(names: &Names<'_>, sets: &[Set<'_>], context: &mut FolderContext<'_>) -> Result<()> {
+pub(super) fn check(
+    names: &FolderNames<'_>,
+    sets: &[CheckpointSet<'_>],
+    context: &mut FolderContext<'_>,
+) -> Result<()> {
     for name in words::each(OTHERS) {
         json::read(names.file(name), context);
         (context.interrupt)()?;
     }
     let config = names.file(CONFIG).and_then(|entry| {
         let value = json::read(Some(entry), context)?;
-        Some(Config { path: entry.path.clone(), value })
+        Some(ModelConfig { path: entry.path.clone(), value })
     });
     let needed = names.file(TOKENIZER).and_then(|entry| Some((entry, tokenizer::rows(entry, context)?)));
     (context.interrupt)()?;
-    let is_model = |set: &&Set<'_>| set.is_usual() && set.stem != ADAPTER && set.is_complete;
+    let is_model = |set: &&CheckpointSet<'_>| set.is_usual() && set.stem != ADAPTER && set.is_complete;
     for set in sets.iter().filter(is_model) {
         if let Some(config) = &config {
             compare(config, set, context);
@@ -59,18 +63,23 @@ pub(super) fn check(names: &Names<'_>, sets: &[Set<'_>], context: &mut FolderCon
 }
 
 /// What a folder lacks that holds a whole model.
-fn missing(names: &Names<'_>, set: &Set<'_>, config: Option<&Config>, context: &mut FolderContext<'_>) {
+fn missing(
+    names: &FolderNames<'_>,
+    set: &CheckpointSet<'_>,
+    config: Option<&ModelConfig>,
+    context: &mut FolderContext<'_>,
+) {
     if !names.folder.is_whole {
         return;
     }
     let file = set.path.file_name().unwrap_or_default().to_string_lossy();
     if names.file(CONFIG).is_none() {
-        let cause = format!("there is no {CONFIG} in the folder of {}", shown(&file));
+        let cause = format!("there is no {CONFIG} in the folder of {}", escape(&file));
         context.report(&set.path, Diagnostic::new(rules::SET_CONFIG_MISSING, cause));
     }
     let is_of_text = config.is_some_and(|config| config.value.get("vocab_size").is_some_and(Value::is_u64));
     if is_of_text && !TOKENIZERS.iter().any(|name| names.file(name).is_some()) {
-        let cause = format!("there is no tokenizer in the folder of {}, which has a vocabulary", shown(&file));
+        let cause = format!("there is no tokenizer in the folder of {}, which has a vocabulary", escape(&file));
         context.report(&set.path, Diagnostic::new(rules::SET_TOKENIZER_MISSING, cause));
     }
 }

@@ -5,16 +5,16 @@ use std::path::Path;
 
 use max_weights::checkpoint::{IndexedShard, ShardName, compare_with_index};
 use max_weights::error::Policy;
-use max_weights::format::index::{Parser, ShardIndex};
-use max_weights::format::{Options, drive};
+use max_weights::format::index::{IndexParser, ShardIndex};
+use max_weights::format::{HeaderOptions, drive};
 use max_weights::source::store;
-use max_weights::text::{listed, shown};
+use max_weights::text::{escape, listed};
 use max_weights::workers::Interrupt;
 use max_weights::{Diagnostic, rules};
 use max_weights::{Error, Result};
 
-use super::sets::{Names, Set, Sharded, Tensors};
-use crate::folder::{Entry, FolderContext};
+use super::sets::{CheckpointSet, FolderNames, SetTensors, Sharded};
+use crate::folder::{FolderContext, ListedFile};
 use crate::kind::Kind;
 
 /// What the names of indexes of shards that are read have in them.
@@ -29,13 +29,13 @@ fn of_shards(name: &str) -> Option<(&str, &'static str)> {
 
 /// All indices of a folder: the sets that they make. The files that belong to one are added to `taken`.
 pub(super) fn check<'f>(
-    names: &Names<'f>,
+    names: &FolderNames<'f>,
     sharded: &Sharded<'f>,
     taken: &mut HashSet<&'f str>,
     context: &mut FolderContext<'_>,
-) -> Result<Vec<Set<'f>>> {
+) -> Result<Vec<CheckpointSet<'f>>> {
     let mut sets = Vec::new();
-    let mut indices: Vec<(&'f Entry, &str, &str)> = Vec::new();
+    let mut indices: Vec<(&'f ListedFile, &str, &str)> = Vec::new();
     for entry in &names.folder.files {
         // A pointer of git-LFS is reported as such.
         if let Some((stem, suffix)) = of_shards(entry.name()).filter(|_| entry.kind != Kind::LfsPointer) {
@@ -61,8 +61,8 @@ pub(super) fn check<'f>(
         if let Some(file) = names.file(&whole).filter(|_| !index.shards.contains(&whole)) {
             let cause = format!(
                 "{} and {} are in the same folder: a loader takes one or the other, and they may differ",
-                shown(&whole),
-                shown(entry.name())
+                escape(&whole),
+                escape(entry.name())
             );
             context.report(&file.path, Diagnostic::new(rules::SET_FILE_AND_INDEX, cause));
         }
@@ -78,14 +78,14 @@ pub(super) fn check<'f>(
 }
 
 /// What an index says, or why it cannot be read: an error in the error is none of the file.
-fn read(entry: &Entry, interrupt: Interrupt<'_>) -> Result<ShardIndex, Result<Vec<Diagnostic>>> {
-    let options = Options { policy: Policy::CollectAll, ..Options::default() };
+fn read(entry: &ListedFile, interrupt: Interrupt<'_>) -> Result<ShardIndex, Result<Vec<Diagnostic>>> {
+    let options = HeaderOptions { policy: Policy::CollectAll, ..HeaderOptions::default() };
     // The check of the file itself reports that it cannot be opened.
     let file = entry.open(interrupt).map_err(|error| match error {
         Error::Interrupted => Err(error),
         _ => Ok(Vec::new()),
     })?;
-    let read = drive(Parser::new(entry.bytes, &options), &**file.source(), interrupt);
+    let read = drive(IndexParser::new(entry.bytes, &options), &**file.source(), interrupt);
     read.map_err(|error| match error {
         Error::Diagnostics(faults) => Ok(faults),
         Error::Format(fault) | Error::Unsupported(fault) => Ok(vec![*fault]),
@@ -95,19 +95,19 @@ fn read(entry: &Entry, interrupt: Interrupt<'_>) -> Result<ShardIndex, Result<Ve
 }
 
 fn compare<'f>(
-    entry: &'f Entry,
+    entry: &'f ListedFile,
     stem: &str,
     index: &ShardIndex,
-    names: &Names<'f>,
+    names: &FolderNames<'f>,
     taken: &mut HashSet<&'f str>,
     context: &mut FolderContext<'_>,
-) -> Result<Set<'f>> {
+) -> Result<CheckpointSet<'f>> {
     let is_url = store::is_url(&entry.path);
     let folder = entry.path.parent().unwrap_or(Path::new(""));
-    let files: Vec<Option<&Entry>> = index.shards.iter().map(|shard| names.file(shard)).collect();
+    let files: Vec<Option<&ListedFile>> = index.shards.iter().map(|shard| names.file(shard)).collect();
     taken.extend(files.iter().flatten().map(|file| file.name()));
-    let state = |(file, name): (Option<&'f Entry>, &String)| match file {
-        Some(Entry { catalog: Some(catalog), .. }) => IndexedShard::There(catalog.table()),
+    let state = |(file, name): (Option<&'f ListedFile>, &String)| match file {
+        Some(ListedFile { catalog: Some(catalog), .. }) => IndexedShard::ObjectHead(catalog.table()),
         Some(_) => IndexedShard::Unread,
         // In a subfolder, or not examined. On a server, all files of an index are examined.
         None if is_url && context.is_looked_at(&store::join(folder, name)) => IndexedShard::Unread,
@@ -119,22 +119,22 @@ fn compare<'f>(
     for fault in faults {
         let path = fault.path.clone().unwrap_or_else(|| entry.path.clone());
         // A missing shard has no report.
-        let is_there = fault.rule != rules::INDEX_MISSING_SHARD;
+        let is_present = fault.rule != rules::INDEX_MISSING_SHARD;
         let mut finding = fault;
-        if !is_there {
+        if !is_present {
             finding.message =
-                format!("{}: {}", shown(&path.file_name().unwrap_or_default().to_string_lossy()), finding.message);
+                format!("{}: {}", escape(&path.file_name().unwrap_or_default().to_string_lossy()), finding.message);
         }
-        context.report(if is_there { &path } else { &entry.path }, finding);
+        context.report(if is_present { &path } else { &entry.path }, finding);
     }
-    let is_complete = shards.iter().all(|shard| matches!(shard, IndexedShard::There(_)));
-    let tensors = Tensors::Joined(table, sorted);
-    Ok(Set { stem: stem.to_owned(), path: entry.path.clone(), files, tensors, is_complete })
+    let is_complete = shards.iter().all(|shard| matches!(shard, IndexedShard::ObjectHead(_)));
+    let tensors = SetTensors::Joined(table, sorted);
+    Ok(CheckpointSet { stem: stem.to_owned(), path: entry.path.clone(), files, tensors, is_complete })
 }
 
 /// Files that have the names of shards as those of an index, which end in `end`, and that no index names.
 fn orphans<'f>(
-    index: &Entry,
+    index: &ListedFile,
     end: &str,
     stems: &HashSet<String>,
     sharded: &Sharded<'f>,
@@ -148,19 +148,19 @@ fn orphans<'f>(
             let cause = format!(
                 "by its name it is shard {}, but {} does not name it",
                 number.unwrap_or_default(),
-                shown(index.name())
+                escape(index.name())
             );
             context.report(&entry.path, Diagnostic::new(rules::SET_ORPHAN_SHARD, cause));
         }
     }
 }
 
-fn several(indices: &[(&Entry, &str, &str)], context: &mut FolderContext<'_>) {
+fn several(indices: &[(&ListedFile, &str, &str)], context: &mut FolderContext<'_>) {
     for end in [".safetensors", ".bin"] {
-        let of_this: Vec<&Entry> =
+        let of_this: Vec<&ListedFile> =
             indices.iter().filter(|(_, _, suffix)| *suffix == end).map(|(entry, ..)| *entry).collect();
         if let [first, _, ..] = of_this.as_slice() {
-            let listed = listed(of_this.iter().map(|entry| shown(entry.name())));
+            let listed = listed(of_this.iter().map(|entry| escape(entry.name())));
             let cause = format!("the folder has {} indexes of {end} files: {}", of_this.len(), listed);
             context.report(&first.path, Diagnostic::new(rules::SET_INDEXES, cause));
         }

@@ -16,22 +16,22 @@ use std::collections::HashSet;
 
 use max_weights::Result;
 
-use crate::context::{Context, Piece};
-use crate::folder::{Folder, FolderContext};
+use crate::context::{ByteSpan, FileContext};
+use crate::folder::{FolderContext, FolderListing};
 use crate::kind::Kind;
 use crate::options::Level;
-use sets::Names;
+use sets::FolderNames;
 
 /// Looks at one file of weights.
-pub fn check_file(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) -> Result<()> {
-    context.go_on()?;
+pub fn check_file(piece: &ByteSpan<'_>, kind: Kind, context: &mut FileContext<'_>) -> Result<()> {
+    context.check_cancelled()?;
     files::check(piece, kind, context)
 }
 
 /// Looks at what the files of a folder say of each other.
-pub fn check_folder(folder: &Folder, context: &mut FolderContext<'_>) -> Result<()> {
+pub fn check_folder(folder: &FolderListing, context: &mut FolderContext<'_>) -> Result<()> {
     (context.interrupt)()?;
-    let names = Names::new(folder);
+    let names = FolderNames::new(folder);
     distributed::check(folder, context)?;
     shards::partial(&names, context);
     let sharded = sets::sharded(folder);

@@ -10,14 +10,14 @@ use max_weights::rules::Rule;
 use max_weights::tensor::{TensorInfo, TensorTable};
 use max_weights::{Catalog, Diagnostic};
 
-use crate::folder::{Entry, Folder, FolderContext};
+use crate::folder::{FolderContext, FolderListing, ListedFile};
 use crate::kind::Kind;
 
 /// Stems of the files that libraries load without being told which.
 const USUAL_STEMS: [&str; 4] = ["model", "pytorch_model", "diffusion_pytorch_model", "adapter_model"];
 
 /// The tensors of a set.
-pub(crate) enum Tensors {
+pub(crate) enum SetTensors {
     /// Those of one file.
     File(Arc<Catalog>),
     /// Those of several, joined.
@@ -25,32 +25,32 @@ pub(crate) enum Tensors {
 }
 
 /// Files that are one checkpoint.
-pub(crate) struct Set<'f> {
+pub(crate) struct CheckpointSet<'f> {
     /// The stem of their names.
     pub(crate) stem: String,
     /// Where what concerns all of them is reported: the index, or the first file.
     pub(crate) path: Arc<Path>,
     /// By the numbers of files in the table; `None` for one that is not in the folder.
-    pub(crate) files: Vec<Option<&'f Entry>>,
+    pub(crate) files: Vec<Option<&'f ListedFile>>,
     /// Their tensors.
-    pub(crate) tensors: Tensors,
+    pub(crate) tensors: SetTensors,
     /// Whether every tensor is known: no shard is missing or broken.
     pub(crate) is_complete: bool,
 }
 
-impl Set<'_> {
+impl CheckpointSet<'_> {
     pub(crate) fn table(&self) -> &TensorTable {
         match &self.tensors {
-            Tensors::File(catalog) => catalog.table(),
-            Tensors::Joined(table, _) => table,
+            SetTensors::File(catalog) => catalog.table(),
+            SetTensors::Joined(table, _) => table,
         }
     }
 
     /// The tensor of this name.
     pub(crate) fn find(&self, name: &str) -> Option<TensorInfo<'_>> {
         let number = match &self.tensors {
-            Tensors::File(catalog) => catalog.find(name),
-            Tensors::Joined(table, names) => names.find(table, name),
+            SetTensors::File(catalog) => catalog.find(name),
+            SetTensors::Joined(table, names) => names.find(table, name),
         };
         number.map(|number| self.table().get(number))
     }
@@ -80,23 +80,23 @@ impl Set<'_> {
 }
 
 /// The files of a folder by their names.
-pub(crate) struct Names<'f> {
-    pub(crate) folder: &'f Folder,
-    by_name: HashMap<&'f str, &'f Entry>,
+pub(crate) struct FolderNames<'f> {
+    pub(crate) folder: &'f FolderListing,
+    by_name: HashMap<&'f str, &'f ListedFile>,
 }
 
-impl<'f> Names<'f> {
-    pub(crate) fn new(folder: &'f Folder) -> Self {
+impl<'f> FolderNames<'f> {
+    pub(crate) fn new(folder: &'f FolderListing) -> Self {
         Self { folder, by_name: folder.files.iter().map(|entry| (entry.name(), entry)).collect() }
     }
 
-    pub(crate) fn file(&self, name: &str) -> Option<&'f Entry> {
+    pub(crate) fn file(&self, name: &str) -> Option<&'f ListedFile> {
         self.by_name.get(name).copied()
     }
 }
 
 /// Whether a file is one of weights, broken or not.
-pub(crate) fn is_weights(entry: &Entry) -> bool {
+pub(crate) fn is_weights(entry: &ListedFile) -> bool {
     matches!(entry.kind, Kind::Safetensors | Kind::Gguf | Kind::TorchLegacy)
         || entry.kind == Kind::Zip && entry.catalog.is_some()
 }
@@ -112,10 +112,10 @@ pub(crate) fn stem(name: &str) -> &str {
 }
 
 /// Shards of one set, by what their names say: stem, how many, suffix; and number.
-pub(crate) type Sharded<'f> = BTreeMap<(&'f str, usize, &'f str), BTreeMap<usize, &'f Entry>>;
+pub(crate) type Sharded<'f> = BTreeMap<(&'f str, usize, &'f str), BTreeMap<usize, &'f ListedFile>>;
 
 /// The files that have the names of shards, by set.
-pub(crate) fn sharded(folder: &Folder) -> Sharded<'_> {
+pub(crate) fn sharded(folder: &FolderListing) -> Sharded<'_> {
     let mut sets = Sharded::new();
     for entry in &folder.files {
         if let Some(shard) = ShardName::of(entry.name()) {

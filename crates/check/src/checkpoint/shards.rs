@@ -8,11 +8,11 @@ use max_weights::format::gguf::split::{Shard, check_set};
 use max_weights::names::NameIndex;
 use max_weights::rules;
 use max_weights::tensor::{Element, TensorTable};
-use max_weights::text::{listed, plural, shown};
+use max_weights::text::{escape, listed, plural};
 use max_weights::{Catalog, Diagnostic, Result};
 
-use super::sets::{Names, Set, Sharded, Tensors, is_weights, stem, suffix};
-use crate::folder::{Entry, FolderContext};
+use super::sets::{CheckpointSet, FolderNames, SetTensors, Sharded, is_weights, stem, suffix};
+use crate::folder::{FolderContext, ListedFile};
 use crate::quantized::is_float;
 
 /// What hubs and browsers call a download that is not complete.
@@ -20,7 +20,7 @@ const PARTIAL: [&str; 3] = [".incomplete", ".part", ".crdownload"];
 const GGUF: &str = ".gguf";
 
 /// Files of downloads that have not ended.
-pub(super) fn partial(names: &Names<'_>, context: &mut FolderContext<'_>) {
+pub(super) fn partial(names: &FolderNames<'_>, context: &mut FolderContext<'_>) {
     for entry in &names.folder.files {
         if let Some(end) = PARTIAL.iter().find(|end| entry.name().ends_with(*end)) {
             let cause = format!("the name ends in {end}: this is an incomplete download");
@@ -31,35 +31,35 @@ pub(super) fn partial(names: &Names<'_>, context: &mut FolderContext<'_>) {
 
 /// The sets of shards that their names make, without those that an index has `taken`.
 pub(super) fn by_name<'f>(
-    names: &Names<'f>,
+    names: &FolderNames<'f>,
     sharded: &Sharded<'f>,
     taken: &HashSet<&'f str>,
     context: &mut FolderContext<'_>,
-) -> Result<Vec<Set<'f>>> {
+) -> Result<Vec<CheckpointSet<'f>>> {
     let mut sets = Vec::new();
     for ((stem, count, suffix), shards) in sharded {
         (context.interrupt)()?;
-        let shards: BTreeMap<usize, &'f Entry> =
+        let shards: BTreeMap<usize, &'f ListedFile> =
             shards.iter().filter(|(_, entry)| !taken.contains(entry.name())).map(|(n, entry)| (*n, *entry)).collect();
         let Some(first) = shards.values().next().filter(|first| is_weights(first)) else { continue };
         let is_gguf = *suffix == GGUF;
-        let is_there = shards.len() == *count;
+        let is_present = shards.len() == *count;
         let are_read = shards.values().all(|entry| entry.catalog.is_some());
-        if !is_there && names.folder.is_whole && !(is_gguf && are_read) {
+        if !is_present && names.folder.is_whole && !(is_gguf && are_read) {
             let cause = missing(stem, *count, suffix, &shards);
             context.report(&first.path, Diagnostic::new(rules::DIRECTORY_MISSING_SHARDS, cause));
         }
-        let files: Vec<Option<&Entry>> = shards.values().map(|entry| Some(*entry)).collect();
+        let files: Vec<Option<&ListedFile>> = shards.values().map(|entry| Some(*entry)).collect();
         let mut table = TensorTable::default();
         for (number, entry) in shards.values().enumerate() {
             if let Some(catalog) = &entry.catalog {
                 table.append(catalog.table(), number as u32)?;
             }
         }
-        if is_gguf && are_read && (is_there || names.folder.is_whole) {
+        if is_gguf && are_read && (is_present || names.folder.is_whole) {
             split_set(&files, &table, context);
         }
-        if !is_gguf && is_there && are_read && *count > 1 && names.folder.is_whole {
+        if !is_gguf && is_present && are_read && *count > 1 && names.folder.is_whole {
             let cause =
                 format!("{} of {stem} are there, but no index says what is in them", plural(*count as u64, "shard"));
             context.report(&first.path, Diagnostic::new(rules::SET_NO_INDEX, cause));
@@ -73,15 +73,19 @@ pub(super) fn by_name<'f>(
                 continue;
             }
         };
-        let tensors = Tensors::Joined(table, sorted);
-        let is_complete = is_there && are_read;
-        sets.push(Set { stem: (*stem).to_owned(), path: first.path.clone(), files, tensors, is_complete });
+        let tensors = SetTensors::Joined(table, sorted);
+        let is_complete = is_present && are_read;
+        sets.push(CheckpointSet { stem: (*stem).to_owned(), path: first.path.clone(), files, tensors, is_complete });
     }
     Ok(sets)
 }
 
 /// The files that are checkpoints by themselves.
-pub(super) fn single<'f>(names: &Names<'f>, taken: &HashSet<&'f str>, context: &mut FolderContext<'_>) -> Vec<Set<'f>> {
+pub(super) fn single<'f>(
+    names: &FolderNames<'f>,
+    taken: &HashSet<&'f str>,
+    context: &mut FolderContext<'_>,
+) -> Vec<CheckpointSet<'f>> {
     let mut sets = Vec::new();
     for entry in &names.folder.files {
         let Some(catalog) = entry.catalog.as_ref().filter(|_| !taken.contains(entry.name())) else { continue };
@@ -93,19 +97,19 @@ pub(super) fn single<'f>(names: &Names<'f>, taken: &HashSet<&'f str>, context: &
             split_set(&files, catalog.table(), context);
         }
         let (stem, path) = (stem(entry.name()).to_owned(), entry.path.clone());
-        sets.push(Set { stem, path, files, tensors: Tensors::File(catalog.clone()), is_complete: true });
+        sets.push(CheckpointSet { stem, path, files, tensors: SetTensors::File(catalog.clone()), is_complete: true });
     }
     sets
 }
 
-fn missing(stem: &str, count: usize, suffix: &str, shards: &BTreeMap<usize, &Entry>) -> String {
+fn missing(stem: &str, count: usize, suffix: &str, shards: &BTreeMap<usize, &ListedFile>) -> String {
     let missing = (1..=count).filter(|number| !shards.contains_key(number));
-    let names = missing.map(|number| shown(&format!("{stem}-{number:05}-of-{count:05}{suffix}")));
+    let names = missing.map(|number| escape(&format!("{stem}-{number:05}-of-{count:05}{suffix}")));
     format!("{} of {count} shards are there; missing: {}", shards.len(), listed(names))
 }
 
 /// What the files of a GGUF set say of each other.
-fn split_set(files: &[Option<&Entry>], table: &TensorTable, context: &mut FolderContext<'_>) {
+fn split_set(files: &[Option<&ListedFile>], table: &TensorTable, context: &mut FolderContext<'_>) {
     let shards: Vec<Shard<'_>> = files
         .iter()
         .flatten()
@@ -124,7 +128,7 @@ fn split_set(files: &[Option<&Entry>], table: &TensorTable, context: &mut Folder
 }
 
 fn duplicates(
-    files: &[Option<&Entry>],
+    files: &[Option<&ListedFile>],
     table: &TensorTable,
     pairs: &[(usize, usize)],
     context: &mut FolderContext<'_>,
@@ -133,7 +137,7 @@ fn duplicates(
         let (former, latter) = (table.get(*a.min(b)), table.get(*a.max(b)));
         let entry = |file: u32| files.get(file as usize).copied().flatten();
         if let (Some(one), Some(other)) = (entry(former.file), entry(latter.file)) {
-            let cause = format!("the same name is in {} and in {}", shown(one.name()), shown(other.name()));
+            let cause = format!("the same name is in {} and in {}", escape(one.name()), escape(other.name()));
             let finding = Diagnostic::new(rules::CHECKPOINT_DUPLICATE, cause).tensor(latter.name);
             context.report(&other.path, finding.offset(latter.span.start()));
         }
@@ -141,8 +145,8 @@ fn duplicates(
 }
 
 /// Whether the shards of a set were written in one way: by their metadata, and by the dtype of most of their bytes.
-pub(super) fn are_alike(set: &Set<'_>, context: &mut FolderContext<'_>) {
-    let read: Vec<(&Entry, &Catalog)> =
+pub(super) fn are_alike(set: &CheckpointSet<'_>, context: &mut FolderContext<'_>) {
+    let read: Vec<(&ListedFile, &Catalog)> =
         set.files.iter().flatten().filter_map(|entry| Some((*entry, &**entry.catalog.as_ref()?))).collect();
     let Some(((first, of_first), others)) = read.split_first().filter(|(_, others)| !others.is_empty()) else { return };
     let format = |catalog: &Catalog| {
@@ -150,15 +154,15 @@ pub(super) fn are_alike(set: &Set<'_>, context: &mut FolderContext<'_>) {
         pairs.iter().find(|(key, _)| key == "format").map(|(_, value)| value.clone())
     };
     if suffix(first.name()) == ".safetensors" {
-        let said =
-            |format: &Option<String>| format.as_ref().map_or("none".to_owned(), |text| format!("'{}'", shown(text)));
+        let declared =
+            |format: &Option<String>| format.as_ref().map_or("none".to_owned(), |text| format!("'{}'", escape(text)));
         let expected = format(of_first);
         if let Some((entry, found)) =
             others.iter().map(|(entry, catalog)| (entry, format(catalog))).find(|(_, found)| *found != expected)
         {
-            let (found, expected) = (said(&found), said(&expected));
+            let (found, expected) = (declared(&found), declared(&expected));
             let cause =
-                format!("its metadata gives the format as {found}, and that of {} as {expected}", shown(first.name()));
+                format!("its metadata gives the format as {found}, and that of {} as {expected}", escape(first.name()));
             context.report(&entry.path, Diagnostic::new(rules::SET_SHARD_METADATA, cause));
         }
     }

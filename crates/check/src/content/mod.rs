@@ -9,14 +9,14 @@ mod read;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use max_weights::check::Wanted;
+use max_weights::check::PassRequest;
 use max_weights::tensor::Element;
 use max_weights::{Checkpoint, Diagnostic, Error, Result, rules};
 
 use crate::context::in_time;
-use crate::folder::{Entry, Folder, FolderContext};
+use crate::folder::{FolderContext, FolderListing, ListedFile};
 use crate::kind::Kind;
-use crate::options::Options;
+use crate::options::ValidateOptions;
 use crate::report::{Depth, TensorSummary};
 use crate::values::{BINS, judge};
 use duplicates::Duplicates;
@@ -25,7 +25,7 @@ pub(crate) use read::read;
 pub use read::{TensorStatistics, stats};
 
 /// Reads all tensors of the weights in a folder.
-pub fn check(folder: &Folder, context: &mut FolderContext<'_>) -> Result<()> {
+pub fn check(folder: &FolderListing, context: &mut FolderContext<'_>) -> Result<()> {
     let mut duplicates = Duplicates::default();
     let mut kinds: HashMap<Kind, usize> = HashMap::new();
     folder.files.iter().for_each(|entry| *kinds.entry(entry.kind).or_default() += 1);
@@ -52,7 +52,7 @@ pub fn check(folder: &Folder, context: &mut FolderContext<'_>) -> Result<()> {
 }
 
 /// A file of weights; `None` if it is something else, or cannot be opened, which the structure check reports.
-pub(crate) fn open(entry: &Entry, options: &Options) -> Result<Option<Checkpoint>> {
+pub(crate) fn open(entry: &ListedFile, options: &ValidateOptions) -> Result<Option<Checkpoint>> {
     if !holds_weights(entry) {
         return Ok(None);
     }
@@ -67,12 +67,12 @@ pub(crate) fn open(entry: &Entry, options: &Options) -> Result<Option<Checkpoint
     }
 }
 
-fn holds_weights(entry: &Entry) -> bool {
+fn holds_weights(entry: &ListedFile) -> bool {
     matches!(entry.kind, Kind::Safetensors | Kind::Gguf | Kind::Zip | Kind::TorchLegacy)
 }
 
 fn check_file(
-    entry: &Entry,
+    entry: &ListedFile,
     is_alone: bool,
     checkpoint: &Checkpoint,
     duplicates: &mut Duplicates,
@@ -85,18 +85,18 @@ fn check_file(
         progress.bytes.fetch_add(bytes, Ordering::Relaxed);
         &progress.done
     });
-    let go_on = || in_time(deadline, &entry.path).and_then(|()| interrupt());
+    let cancel = || in_time(deadline, &entry.path).and_then(|()| interrupt());
     let threads = context.options.jobs.map(std::num::NonZero::get);
     let mut alike: HashMap<(Element<'_>, &[u64]), usize> = HashMap::new();
     table.iter().for_each(|info| *alike.entry((info.element, info.shape)).or_default() += 1);
-    let wanted = |number: usize| {
+    let requested = |number: usize| {
         let info = table.get(number);
         let hash = !is_alone || alike.get(&(info.element, info.shape)).is_some_and(|count| *count > 1);
-        Wanted { hash, values: true, rows: true }
+        PassRequest { hash, values: true, rows: true }
     };
     let bins = if context.options.histograms { BINS } else { 0 };
-    let found = read(checkpoint, &wanted, bins, threads, done, &go_on)?;
-    match checkpoint.verify_checksums_while(&go_on) {
+    let found = read(checkpoint, &requested, bins, threads, done, &cancel)?;
+    match checkpoint.verify_checksums_while(&cancel) {
         Err(error @ Error::Format(_)) => context.report(&entry.path, Diagnostic::from(&error)),
         verified => drop(verified?),
     }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use max_weights::check::{Contents, MAX_BINS, Pass, Statistics, Wanted, statistics};
+use max_weights::check::{MAX_BINS, PassRequest, PassResult, Statistics, TensorPass, statistics};
 use max_weights::workers::{self, Interrupt, in_order};
 use max_weights::{Checkpoint, Error, Result};
 
@@ -13,7 +13,7 @@ const LARGE: u64 = 64 << 20;
 
 /// What is done with one tensor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Job {
+enum TensorTask {
     /// Everything in one pass.
     All(usize),
     /// The hash alone.
@@ -23,9 +23,9 @@ enum Job {
 }
 
 /// What was found in one tensor; or why it could not be read, where the others can.
-pub(crate) type Outcome = std::result::Result<Contents, Error>;
+pub(crate) type ContentOutcome = std::result::Result<PassResult, Error>;
 
-/// Reads all tensors by their numbers, with histograms of `bins` bins; `wanted` gives what to compute for each. `done` counts the bytes of tensors.
+/// Reads all tensors by their numbers, with histograms of `bins` bins; `requested` gives what to compute for each. `done` counts the bytes of tensors.
 ///
 /// A tensor that cannot be read is an outcome like others.
 ///
@@ -33,37 +33,37 @@ pub(crate) type Outcome = std::result::Result<Contents, Error>;
 /// Ctrl-C.
 pub(crate) fn read(
     checkpoint: &Checkpoint,
-    wanted: &(dyn Fn(usize) -> Wanted + Sync),
+    requested: &(dyn Fn(usize) -> PassRequest + Sync),
     bins: usize,
     threads: Option<usize>,
     done: &AtomicU64,
     interrupt: Interrupt<'_>,
-) -> Result<Vec<Outcome>> {
+) -> Result<Vec<ContentOutcome>> {
     let threads = threads.unwrap_or_else(workers::threads).max(1);
     let table = checkpoint.catalog().table();
-    let mut found: Vec<Outcome> = Vec::new();
-    found.resize_with(table.len(), || Ok(Contents::default()));
+    let mut found: Vec<ContentOutcome> = Vec::new();
+    found.resize_with(table.len(), || Ok(PassResult::default()));
     let found = Mutex::new(found);
-    in_order(threads, jobs(checkpoint, wanted, threads), interrupt, |job, pass: &mut Pass, go_on| {
-        let (number, wanted) = match job {
-            Job::All(number) => (number, wanted(number)),
-            Job::Hash(number) => (number, Wanted { hash: true, ..Wanted::default() }),
-            Job::Values(number) => (number, Wanted { hash: false, ..wanted(number) }),
+    in_order(threads, jobs(checkpoint, requested, threads), interrupt, |job, pass: &mut TensorPass, cancel| {
+        let (number, requested) = match job {
+            TensorTask::All(number) => (number, requested(number)),
+            TensorTask::Hash(number) => (number, PassRequest { hash: true, ..PassRequest::default() }),
+            TensorTask::Values(number) => (number, PassRequest { hash: false, ..requested(number) }),
         };
         // Of two passes one counts.
         let progress = |bytes: u64| {
-            if !matches!(job, Job::Values(_)) {
+            if !matches!(job, TensorTask::Values(_)) {
                 done.fetch_add(bytes, Ordering::Relaxed);
             }
         };
         pass.bins = bins;
-        let outcome = pass.over(checkpoint, number, wanted, &progress, go_on);
+        let outcome = pass.over(checkpoint, number, requested, &progress, cancel);
         if matches!(outcome, Err(Error::Interrupted)) {
             return outcome.map(drop);
         }
         let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(place) = found.get_mut(number) {
-            let before = std::mem::replace(place, Ok(Contents::default()));
+            let before = std::mem::replace(place, Ok(PassResult::default()));
             *place = match (before, outcome) {
                 (Ok(before), Ok(now)) => Ok(joined(before, now)),
                 (Err(error), _) | (_, Err(error)) => Err(error),
@@ -75,21 +75,21 @@ pub(crate) fn read(
 }
 
 /// The largest first, so that no thread is left with one at the end.
-fn jobs(checkpoint: &Checkpoint, wanted: &dyn Fn(usize) -> Wanted, threads: usize) -> Vec<Job> {
+fn jobs(checkpoint: &Checkpoint, requested: &dyn Fn(usize) -> PassRequest, threads: usize) -> Vec<TensorTask> {
     let table = checkpoint.catalog().table();
     let mut sizes: Vec<(u64, usize)> = table.iter().map(|info| info.bytes()).zip(0..).collect();
     sizes.sort_by_key(|(bytes, number)| (std::cmp::Reverse(*bytes), *number));
     let total: u64 = sizes.iter().map(|(bytes, _)| *bytes).fold(0, u64::saturating_add);
     let mut jobs = Vec::with_capacity(sizes.len());
     for (bytes, number) in sizes {
-        if wanted(number) == Wanted::default() {
+        if requested(number) == PassRequest::default() {
             continue;
         }
         let is_most = bytes > LARGE && bytes.saturating_mul(threads as u64) > total;
-        if is_most && threads > 1 && wanted(number).hash && wanted(number).values {
-            jobs.extend([Job::Hash(number), Job::Values(number)]);
+        if is_most && threads > 1 && requested(number).hash && requested(number).values {
+            jobs.extend([TensorTask::Hash(number), TensorTask::Values(number)]);
         } else {
-            jobs.push(Job::All(number));
+            jobs.push(TensorTask::All(number));
         }
     }
     jobs
@@ -105,9 +105,9 @@ fn most_of_all(checkpoint: &Checkpoint, numbers: &[usize]) -> Vec<usize> {
 }
 
 /// Of two passes over one tensor.
-fn joined(one: Contents, other: Contents) -> Contents {
+fn joined(one: PassResult, other: PassResult) -> PassResult {
     let values = if one.statistics.is_some() { &one } else { &other };
-    Contents { sha256: one.sha256.or(other.sha256), ..values.clone() }
+    PassResult { sha256: one.sha256.or(other.sha256), ..values.clone() }
 }
 
 /// The statistics of one tensor, for a table.
@@ -140,21 +140,21 @@ pub fn stats(
         return Err(Error::Argument(format!("a histogram has at most {MAX_BINS} bins, not {bins}")));
     }
     let table = checkpoint.catalog().table();
-    let mut alone: HashMap<usize, Outcome> = HashMap::new();
+    let mut alone: HashMap<usize, ContentOutcome> = HashMap::new();
     for number in most_of_all(checkpoint, numbers) {
         let found = match statistics(checkpoint, number, bins, done, interrupt) {
             Err(Error::Interrupted) => return Err(Error::Interrupted),
-            found => found.map(|statistics| Contents { statistics: Some(statistics), ..Contents::default() }),
+            found => found.map(|statistics| PassResult { statistics: Some(statistics), ..PassResult::default() }),
         };
         alone.insert(number, found);
     }
-    let mut is_wanted = vec![false; table.len()];
+    let mut is_requested = vec![false; table.len()];
     for number in numbers {
-        is_wanted[*number] = !alone.contains_key(number);
+        is_requested[*number] = !alone.contains_key(number);
     }
     let mut found = read(
         checkpoint,
-        &|number| Wanted { values: is_wanted[number], ..Wanted::default() },
+        &|number| PassRequest { values: is_requested[number], ..PassRequest::default() },
         bins,
         None,
         done,
@@ -163,9 +163,9 @@ pub fn stats(
     let described = numbers.iter().map(|&number| {
         let info = table.get(number);
         let found =
-            alone.remove(&number).unwrap_or_else(|| std::mem::replace(&mut found[number], Ok(Contents::default())));
+            alone.remove(&number).unwrap_or_else(|| std::mem::replace(&mut found[number], Ok(PassResult::default())));
         let (statistics, note) = match found {
-            Ok(Contents { statistics: Some(statistics), .. }) => (Some(statistics), None),
+            Ok(PassResult { statistics: Some(statistics), .. }) => (Some(statistics), None),
             Ok(_) => (None, Some(format!("values of the type '{}' are not supported", info.element))),
             Err(error) => (None, Some(error.to_string())),
         };

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use max_weights::Catalog;
-use max_weights::format::gguf::Value;
+use max_weights::format::gguf::GgufValue;
 use max_weights::text;
 
 /// Characters of a value that are shown.
@@ -61,20 +61,20 @@ fn changes<'a, V>(
 }
 
 /// Two values that differ. Arrays show the first pair of elements that differ; values with the same text show their types.
-fn both(a: &Value<'_>, b: &Value<'_>) -> (String, String) {
+fn both(a: &GgufValue<'_>, b: &GgufValue<'_>) -> (String, String) {
     let (x, y) = (text_of(a), text_of(b));
     if x != y {
         return apart(&x, &y);
     }
-    if let (Value::Array(p), Value::Array(q)) = (a, b)
+    if let (GgufValue::Array(p), GgufValue::Array(q)) = (a, b)
         && let Some((at, (x, y))) = p.iter().zip(q.iter()).enumerate().find(|(_, (x, y))| !same(x, y))
         && p.element() == q.element()
     {
         let (x, y) = both(&x, &y);
         return (format!("[{at}]: {x}"), format!("[{at}]: {y}"));
     }
-    let typed = |text: &str, value: &Value<'_>| {
-        let of = if let Value::Array(array) = value { array.element() } else { value.value_type() };
+    let typed = |text: &str, value: &GgufValue<'_>| {
+        let of = if let GgufValue::Array(array) = value { array.element() } else { value.value_type() };
         format!("{} ({of})", text::cut(text, SHOWN))
     };
     (typed(&x, a), typed(&y, b))
@@ -93,11 +93,11 @@ fn apart(a: &str, b: &str) -> (String, String) {
 
 /// Whether two values are the same: of the same type, NaN equal to NaN, and arrays by their elements, wherever they are in their headers.
 #[allow(clippy::float_cmp)] // whether they are the same is the question
-fn same(a: &Value<'_>, b: &Value<'_>) -> bool {
+fn same(a: &GgufValue<'_>, b: &GgufValue<'_>) -> bool {
     match (a, b) {
-        (Value::F32(a), Value::F32(b)) => a.to_bits() == b.to_bits() || a == b,
-        (Value::F64(a), Value::F64(b)) => a.to_bits() == b.to_bits() || a == b,
-        (Value::Array(a), Value::Array(b)) => {
+        (GgufValue::F32(a), GgufValue::F32(b)) => a.to_bits() == b.to_bits() || a == b,
+        (GgufValue::F64(a), GgufValue::F64(b)) => a.to_bits() == b.to_bits() || a == b,
+        (GgufValue::Array(a), GgufValue::Array(b)) => {
             a.element() == b.element()
                 && a.len() == b.len()
                 && ((a.bytes() == b.bytes() && a.is_big_endian() == b.is_big_endian())
@@ -108,22 +108,22 @@ fn same(a: &Value<'_>, b: &Value<'_>) -> bool {
 }
 
 /// A value as text; of an array the first elements.
-pub(crate) fn text_of(value: &Value<'_>) -> String {
+pub(crate) fn text_of(value: &GgufValue<'_>) -> String {
     match value {
-        Value::U8(value) => value.to_string(),
-        Value::I8(value) => value.to_string(),
-        Value::U16(value) => value.to_string(),
-        Value::I16(value) => value.to_string(),
-        Value::U32(value) => value.to_string(),
-        Value::I32(value) => value.to_string(),
-        Value::U64(value) => value.to_string(),
-        Value::I64(value) => value.to_string(),
-        Value::F32(value) => value.to_string(),
-        Value::F64(value) => value.to_string(),
-        Value::Bool(value) => value.to_string(),
-        Value::String(value) => (*value).to_owned(),
-        Value::Bytes(bytes) => String::from_utf8_lossy(bytes).into_owned(),
-        Value::Array(array) => {
+        GgufValue::U8(value) => value.to_string(),
+        GgufValue::I8(value) => value.to_string(),
+        GgufValue::U16(value) => value.to_string(),
+        GgufValue::I16(value) => value.to_string(),
+        GgufValue::U32(value) => value.to_string(),
+        GgufValue::I32(value) => value.to_string(),
+        GgufValue::U64(value) => value.to_string(),
+        GgufValue::I64(value) => value.to_string(),
+        GgufValue::F32(value) => value.to_string(),
+        GgufValue::F64(value) => value.to_string(),
+        GgufValue::Bool(value) => value.to_string(),
+        GgufValue::String(value) => (*value).to_owned(),
+        GgufValue::Bytes(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+        GgufValue::Array(array) => {
             let first: Vec<String> =
                 array.iter().take(3).map(|value| text::cut(&text_of(&value), SHOWN).into_owned()).collect();
             let more = if array.len() > 3 {

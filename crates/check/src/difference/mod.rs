@@ -22,16 +22,16 @@ use serde::{Serialize, Serializer};
 pub use max_weights::names::Pattern;
 pub use metadata::MetadataChange;
 pub(crate) use metadata::text_of;
-pub use names::Names;
-pub use object::Object;
-pub use values::Values;
+pub use names::RenamedTensors;
+pub use object::DifferenceJson;
+pub use values::ValueDifference;
 
-use values::Outcome;
+use values::PairOutcome;
 
 /// How two checkpoints are compared.
 #[allow(clippy::struct_excessive_bools)] // each is a question by itself
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct DifferenceOptions {
     /// Relative tolerance, times `|b|` for values `a` and `b`, as with `torch.allclose`.
     pub rtol: f64,
     /// Nor is this.
@@ -45,12 +45,12 @@ pub struct Options {
     /// Whether metadata is compared.
     pub metadata: bool,
     /// Other names for the tensors of the first checkpoint.
-    pub a: Names,
+    pub a: RenamedTensors,
     /// Other names for those of the second.
-    pub b: Names,
+    pub b: RenamedTensors,
 }
 
-impl Default for Options {
+impl Default for DifferenceOptions {
     fn default() -> Self {
         Self {
             rtol: 0.0,
@@ -59,8 +59,8 @@ impl Default for Options {
             values: true,
             dtypes: true,
             metadata: true,
-            a: Names::default(),
-            b: Names::default(),
+            a: RenamedTensors::default(),
+            b: RenamedTensors::default(),
         }
     }
 }
@@ -85,7 +85,7 @@ fn shown_paths<S: Serializer>(paths: &[PathBuf], serializer: S) -> std::result::
 
 /// A tensor that only one of the checkpoints has.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Tensor {
+pub struct OneSidedTensor {
     /// Its name, as it was compared.
     pub name: String,
     /// What its elements are: the dtype, or the encoding of packed blocks.
@@ -96,7 +96,7 @@ pub struct Tensor {
     pub bytes: u64,
 }
 
-impl Tensor {
+impl OneSidedTensor {
     fn of(info: &TensorInfo<'_>) -> Self {
         let (name, dtype) = (info.name.to_owned(), info.element.to_string());
         Self { name, dtype, shape: info.shape.to_vec(), bytes: info.bytes() }
@@ -108,7 +108,7 @@ impl Tensor {
 pub struct Renamed {
     /// The name in the first one, and what it is.
     #[serde(flatten)]
-    pub a: Tensor,
+    pub a: OneSidedTensor,
     /// The name in the second one.
     #[serde(rename = "new_name")]
     pub b: String,
@@ -116,7 +116,7 @@ pub struct Renamed {
 
 /// A tensor that both have under one name, and that differs.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Changed {
+pub struct DifferingTensor {
     /// The name.
     pub name: String,
     /// The dtypes, where they differ.
@@ -126,7 +126,7 @@ pub struct Changed {
     #[serde(rename = "shapes")]
     pub shape: Option<(Vec<u64>, Vec<u64>)>,
     /// How the values differ; also given where only dtypes differ. None where they were not compared.
-    pub values: Option<Values>,
+    pub values: Option<ValueDifference>,
 }
 
 /// What differs between two checkpoints.
@@ -141,13 +141,13 @@ pub struct Difference {
     /// How many are not the same byte for byte, but within the tolerances, or the same numbers.
     pub close: u64,
     /// Tensors that only the second has, by name.
-    pub added: Vec<Tensor>,
+    pub added: Vec<OneSidedTensor>,
     /// Tensors that only the first has, by name.
-    pub removed: Vec<Tensor>,
+    pub removed: Vec<OneSidedTensor>,
     /// Tensors that have another name, by the first.
     pub renamed: Vec<Renamed>,
     /// Tensors that differ: other shapes first, then by the largest difference of values, then those of another dtype alone.
-    pub changed: Vec<Changed>,
+    pub changed: Vec<DifferingTensor>,
     /// Tensors whose values cannot be compared, and why, by name.
     pub not_compared: Vec<(String, String)>,
     /// Metadata that differs, by key.
@@ -166,7 +166,7 @@ impl Difference {
 
 /// Two tensors of one name, by their numbers.
 #[derive(Debug, Clone, Copy)]
-struct Pair {
+struct TensorPair {
     a: usize,
     b: usize,
 }
@@ -179,7 +179,7 @@ struct Pair {
 pub fn compare(
     a: &Checkpoint,
     b: &Checkpoint,
-    options: &Options,
+    options: &DifferenceOptions,
     done: &AtomicU64,
     interrupt: Interrupt<'_>,
 ) -> Result<Difference> {
@@ -206,7 +206,7 @@ pub fn compare(
         metadata_note: None,
     };
     let (pairs, removed, added) = paired(names_a, names_b);
-    let (to_read, others): (Vec<Pair>, Vec<Pair>) = pairs
+    let (to_read, others): (Vec<TensorPair>, Vec<TensorPair>) = pairs
         .into_iter()
         .partition(|pair| options.values && names_a.table().get(pair.a).shape == names_b.table().get(pair.b).shape);
     let outcomes = values::compare(a, b, &to_read, options, done, interrupt)?;
@@ -221,7 +221,7 @@ pub fn compare(
         Vec::new()
     };
     let (gone, come): (HashSet<usize>, HashSet<usize>) = by_content.iter().map(|pair| (pair.a, pair.b)).unzip();
-    let tensor = |catalog: &Catalog, number: usize| Tensor::of(&catalog.table().get(number));
+    let tensor = |catalog: &Catalog, number: usize| OneSidedTensor::of(&catalog.table().get(number));
     let left = |catalog: &Catalog, numbers: Vec<usize>, without: &HashSet<usize>| {
         let numbers = numbers.into_iter().filter(|number| !without.contains(number));
         numbers.map(|number| tensor(catalog, number)).collect()
@@ -243,34 +243,34 @@ pub fn compare(
 
 impl Difference {
     /// Counts two tensors of one name, of whose values this is known; nothing where they were not looked at.
-    fn count(&mut self, a: &TensorInfo<'_>, b: &TensorInfo<'_>, outcome: Option<Outcome>, dtypes: bool) {
+    fn count(&mut self, a: &TensorInfo<'_>, b: &TensorInfo<'_>, outcome: Option<PairOutcome>, dtypes: bool) {
         let dtype = (a.element != b.element && dtypes).then(|| (a.element.to_string(), b.element.to_string()));
         let shape = (a.shape != b.shape).then(|| (a.shape.to_vec(), b.shape.to_vec()));
         let name = a.name.to_owned();
         let values = match outcome {
-            Some(Outcome::Close(_)) if dtype.is_none() => {
+            Some(PairOutcome::Close(_)) if dtype.is_none() => {
                 self.close += 1;
                 return;
             }
-            Some(Outcome::Close(values) | Outcome::Differ(values)) => Some(values),
-            Some(Outcome::NotCompared(reason)) => {
+            Some(PairOutcome::Close(values) | PairOutcome::Differ(values)) => Some(values),
+            Some(PairOutcome::NotCompared(reason)) => {
                 self.not_compared.push((name.clone(), reason));
                 if dtype.is_none() {
                     return;
                 }
                 None
             }
-            Some(Outcome::Same) | None => None,
+            Some(PairOutcome::Same) | None => None,
         };
         if dtype.is_none() && shape.is_none() && values.is_none() {
             self.same += 1;
         } else {
-            self.changed.push(Changed { name, dtype, shape, values });
+            self.changed.push(DifferingTensor { name, dtype, shape, values });
         }
     }
 }
 
-impl Changed {
+impl DifferingTensor {
     /// The position in the list: shapes first, then the largest difference of values.
     fn rank(&self) -> f64 {
         match (&self.shape, &self.values) {
@@ -290,17 +290,17 @@ pub(crate) fn same_bytes(
 ) -> Result<Vec<Option<bool>>> {
     let table = checkpoint.catalog().table();
     let shape = |number: usize| (table.get(number).shape, table.get(number).element);
-    let alike: Vec<Pair> =
-        pairs.iter().map(|&(a, b)| Pair { a, b }).filter(|pair| shape(pair.a) == shape(pair.b)).collect();
-    let options = Options { exact: true, ..Options::default() };
+    let alike: Vec<TensorPair> =
+        pairs.iter().map(|&(a, b)| TensorPair { a, b }).filter(|pair| shape(pair.a) == shape(pair.b)).collect();
+    let options = DifferenceOptions { exact: true, ..DifferenceOptions::default() };
     let mut outcomes =
         values::compare(checkpoint, checkpoint, &alike, &options, &AtomicU64::new(0), interrupt)?.into_iter();
     let same = |&(a, b): &(usize, usize)| {
         let outcome = if shape(a) == shape(b) { outcomes.next() } else { None };
         match outcome? {
-            Outcome::Same => Some(true),
-            Outcome::Close(_) | Outcome::Differ(_) => Some(false),
-            Outcome::NotCompared(_) => None,
+            PairOutcome::Same => Some(true),
+            PairOutcome::Close(_) | PairOutcome::Differ(_) => Some(false),
+            PairOutcome::NotCompared(_) => None,
         }
     };
     Ok(pairs.iter().map(same).collect())
@@ -315,12 +315,12 @@ fn side(catalog: &Catalog) -> Side {
 }
 
 /// The tensors of one name, and those that only the first and only the second has, by name.
-fn paired(a: &Catalog, b: &Catalog) -> (Vec<Pair>, Vec<usize>, Vec<usize>) {
+fn paired(a: &Catalog, b: &Catalog) -> (Vec<TensorPair>, Vec<usize>, Vec<usize>) {
     let (mut pairs, mut removed) = (Vec::new(), Vec::new());
     for position in 0..a.names().len() {
         let number = a.names().entry(position);
         match b.find(a.table().name(number)) {
-            Some(other) => pairs.push(Pair { a: number, b: other }),
+            Some(other) => pairs.push(TensorPair { a: number, b: other }),
             None => removed.push(number),
         }
     }

@@ -7,14 +7,14 @@ use max_weights::{Catalog, Result};
 
 /// What tensors are called instead.
 #[derive(Debug, Clone, Default)]
-pub struct Names {
+pub struct RenamedTensors {
     /// Exact names, by the name in the file.
     pub exact: HashMap<String, String>,
     /// For names that are not among these.
     pub patterns: Vec<Pattern>,
 }
 
-impl Names {
+impl RenamedTensors {
     /// The catalog with other names; `None` where all keep theirs.
     ///
     /// # Errors

@@ -6,7 +6,7 @@ use max_weights::{DType, Encoding, Result, quant};
 
 /// When two values are the same.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Rule {
+pub(super) struct EqualityRule {
     pub(super) rtol: f64,
     pub(super) atol: f64,
     /// If their bytes are.
@@ -24,7 +24,7 @@ enum Type {
 
 /// In what numbers the two sides meet.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Meeting {
+enum CommonNumbers {
     /// All values of both are floats of 32 bits.
     Single,
     /// Floats of 64 bits.
@@ -39,19 +39,19 @@ enum Meeting {
 
 /// How a pair of tensors is compared.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Kind {
+pub(super) struct CompareKind {
     sides: [Type; 2],
-    meeting: Meeting,
+    meeting: CommonNumbers,
 }
 
 /// Memory for decoded values, kept between two pieces.
 #[derive(Debug, Default)]
-pub(super) struct Room {
+pub(super) struct CompareBuffers {
     sides: [Vec<u8>; 2],
     rounded: Vec<u8>,
 }
 
-impl Kind {
+impl CompareKind {
     /// None where values of these types are not compared.
     pub(super) fn of(a: Element<'_>, b: Element<'_>) -> Option<Self> {
         let of = |element: Element<'_>| match element {
@@ -64,12 +64,12 @@ impl Kind {
         };
         let sides = [of(a), of(b)];
         let meeting = match sides {
-            [Type::Bytes(_), _] | [_, Type::Bytes(_)] => (a == b).then_some(Meeting::Bytes)?,
-            [Type::Plain(DType::Complex64), Type::Plain(DType::Complex64)] => Meeting::Complex,
+            [Type::Bytes(_), _] | [_, Type::Bytes(_)] => (a == b).then_some(CommonNumbers::Bytes)?,
+            [Type::Plain(DType::Complex64), Type::Plain(DType::Complex64)] => CommonNumbers::Complex,
             [Type::Plain(DType::Complex64), _] | [_, Type::Plain(DType::Complex64)] => return None,
-            _ if sides.iter().all(|side| side.fits_single()) => Meeting::Single,
-            [Type::Plain(a), Type::Plain(b)] if is_integer(a) && is_integer(b) => Meeting::Integer,
-            _ => Meeting::Double,
+            _ if sides.iter().all(|side| side.fits_single()) => CommonNumbers::Single,
+            [Type::Plain(a), Type::Plain(b)] if is_integer(a) && is_integer(b) => CommonNumbers::Integer,
+            _ => CommonNumbers::Double,
         };
         Some(Self { sides, meeting })
     }
@@ -99,19 +99,26 @@ impl Kind {
     }
 
     /// How far apart two pieces are whose first element has this number.
-    pub(super) fn sum(&self, first: u64, a: &[u8], b: &[u8], rule: Rule, room: &mut Room) -> Result<Sum> {
+    pub(super) fn sum(
+        &self,
+        first: u64,
+        a: &[u8],
+        b: &[u8],
+        rule: EqualityRule,
+        buffer: &mut CompareBuffers,
+    ) -> Result<Sum> {
         let [of_a, of_b] = self.sides;
-        let [room_a, room_b] = &mut room.sides;
+        let [buffer_a, buffer_b] = &mut buffer.sides;
         let mut sum = Sum { has_numbers: true, ..Sum::default() };
         match self.meeting {
-            Meeting::Bytes => sum.has_numbers = false,
-            Meeting::Single => {
-                let (x, y) = (of_a.decoded(DType::Float32, a, room_a)?, of_b.decoded(DType::Float32, b, room_b)?);
+            CommonNumbers::Bytes => sum.has_numbers = false,
+            CommonNumbers::Single => {
+                let (x, y) = (of_a.decoded(DType::Float32, a, buffer_a)?, of_b.decoded(DType::Float32, b, buffer_b)?);
                 let number = |bytes: &[u8; 4]| f64::from(f32::from_le_bytes(*bytes));
                 sum.reals(first, x.as_chunks().0.iter().map(number), y.as_chunks().0.iter().map(number), rule);
             }
-            Meeting::Double => {
-                let (x, y) = (of_a.decoded(DType::Float64, a, room_a)?, of_b.decoded(DType::Float64, b, room_b)?);
+            CommonNumbers::Double => {
+                let (x, y) = (of_a.decoded(DType::Float64, a, buffer_a)?, of_b.decoded(DType::Float64, b, buffer_b)?);
                 let number = |bytes: &[u8; 8]| f64::from_le_bytes(*bytes);
                 let (x, y) = (x.as_chunks().0.iter().map(number), y.as_chunks().0.iter().map(number));
                 match (of_a.is_long(), of_b.is_long()) {
@@ -124,16 +131,16 @@ impl Kind {
                     _ => sum.reals(first, x, y, rule),
                 }
             }
-            Meeting::Integer => {
+            CommonNumbers::Integer => {
                 let pairs = of_a.integers(a).zip(of_b.integers(b));
                 let distances = pairs.map(|(x, y)| (x as f64, y as f64, (x - y).unsigned_abs() as f64));
                 sum.add_all(first, distances, rule);
             }
-            Meeting::Complex => sum.complex(first, a.as_chunks().0, b.as_chunks().0, rule),
+            CommonNumbers::Complex => sum.complex(first, a.as_chunks().0, b.as_chunks().0, rule),
         }
         if !self.is_one() {
-            sum.not_rounded = [!is_rounded(of_a, a, of_b, b, room)?, !is_rounded(of_b, b, of_a, a, room)?];
-        } else if rule.exact || self.meeting == Meeting::Bytes {
+            sum.not_rounded = [!is_rounded(of_a, a, of_b, b, buffer)?, !is_rounded(of_b, b, of_a, a, buffer)?];
+        } else if rule.exact || self.meeting == CommonNumbers::Bytes {
             let bytes = of_a.bytes_per_unit();
             let differing = a.chunks(bytes).zip(b.chunks(bytes)).filter(|(x, y)| x != y);
             sum.differing = self.elements(0, differing.count() as u64);
@@ -163,25 +170,25 @@ impl Type {
     }
 
     /// The values as floats of this dtype.
-    fn decoded<'a>(self, to: DType, bytes: &'a [u8], room: &'a mut Vec<u8>) -> Result<&'a [u8]> {
+    fn decoded<'a>(self, to: DType, bytes: &'a [u8], buffer: &'a mut Vec<u8>) -> Result<&'a [u8]> {
         match self {
             Self::Plain(dtype) if dtype == to => return Ok(bytes),
             Self::Plain(dtype) => {
-                room.resize(bytes.len() * 8 / dtype.bits() * to.bits() / 8, 0);
-                cast(dtype, to, bytes, room, CastOptions::default())?;
+                buffer.resize(bytes.len() * 8 / dtype.bits() * to.bits() / 8, 0);
+                cast(dtype, to, bytes, buffer, CastOptions::default())?;
             }
             Self::Packed(encoding) => {
-                room.resize(quant::elements(encoding, bytes.len())? * 4, 0);
-                quant::dequantize(encoding, bytes, DType::Float32, room, false)?;
+                buffer.resize(quant::elements(encoding, bytes.len())? * 4, 0);
+                quant::dequantize(encoding, bytes, DType::Float32, buffer, false)?;
                 if to != DType::Float32 {
-                    let single = std::mem::take(room);
-                    room.resize(single.len() / 4 * to.bits() / 8, 0);
-                    cast(DType::Float32, to, &single, room, CastOptions::default())?;
+                    let single = std::mem::take(buffer);
+                    buffer.resize(single.len() / 4 * to.bits() / 8, 0);
+                    cast(DType::Float32, to, &single, buffer, CastOptions::default())?;
                 }
             }
             Self::Bytes(_) => {}
         }
-        Ok(room)
+        Ok(buffer)
     }
 
     /// Whether it has integers that floats of 64 bits do not have.
@@ -224,17 +231,17 @@ fn is_integer(dtype: DType) -> bool {
 
 /// Whether the values of `to` are those of `from`, each rounded to its dtype.
 #[allow(clippy::float_cmp)] // whether they are the same is the question
-fn is_rounded(of_from: Type, from: &[u8], of_to: Type, to: &[u8], room: &mut Room) -> Result<bool> {
+fn is_rounded(of_from: Type, from: &[u8], of_to: Type, to: &[u8], buffer: &mut CompareBuffers) -> Result<bool> {
     let (Type::Plain(of_from), Type::Plain(of_to)) = (of_from, of_to) else { return Ok(false) };
-    room.rounded.resize(to.len(), 0);
-    cast(of_from, of_to, from, &mut room.rounded, CastOptions::default())?;
-    if room.rounded == to {
+    buffer.rounded.resize(to.len(), 0);
+    cast(of_from, of_to, from, &mut buffer.rounded, CastOptions::default())?;
+    if buffer.rounded == to {
         return Ok(true);
     }
     // NaN may have other bits, and zero another sign.
-    let [x, y] = &mut room.sides;
+    let [x, y] = &mut buffer.sides;
     let (x, y) = (
-        Type::Plain(of_to).decoded(DType::Float64, &room.rounded, x)?,
+        Type::Plain(of_to).decoded(DType::Float64, &buffer.rounded, x)?,
         Type::Plain(of_to).decoded(DType::Float64, to, y)?,
     );
     let numbers = |bytes: &[[u8; 8]], at: usize| bytes.get(at).map_or(0.0, |bytes| f64::from_le_bytes(*bytes));
@@ -291,12 +298,12 @@ impl Sum {
         !self.not_rounded[0] || !self.not_rounded[1]
     }
 
-    fn reals(&mut self, first: u64, a: impl Iterator<Item = f64>, b: impl Iterator<Item = f64>, rule: Rule) {
+    fn reals(&mut self, first: u64, a: impl Iterator<Item = f64>, b: impl Iterator<Item = f64>, rule: EqualityRule) {
         self.add_all(first, a.zip(b).map(|(x, y)| (x, y, (x - y).abs())), rule);
     }
 
     /// Adds pairs of numbers, each with how far they are apart.
-    fn add_all(&mut self, first: u64, pairs: impl Iterator<Item = (f64, f64, f64)>, rule: Rule) {
+    fn add_all(&mut self, first: u64, pairs: impl Iterator<Item = (f64, f64, f64)>, rule: EqualityRule) {
         for (at, (x, y, distance)) in pairs.enumerate() {
             if distance.is_finite() {
                 self.dot += x * y;
@@ -313,7 +320,7 @@ impl Sum {
     }
 
     /// The distance of complex numbers is the absolute value of their difference, and their cosine that of their parts.
-    fn complex(&mut self, first: u64, a: &[[u8; 8]], b: &[[u8; 8]], rule: Rule) {
+    fn complex(&mut self, first: u64, a: &[[u8; 8]], b: &[[u8; 8]], rule: EqualityRule) {
         let parts = |bytes: &[u8; 8]| {
             let both = u64::from_le_bytes(*bytes);
             (f64::from(f32::from_bits(both as u32)), f64::from(f32::from_bits((both >> 32) as u32)))
@@ -371,7 +378,7 @@ impl Sum {
     }
 }
 
-impl Rule {
+impl EqualityRule {
     /// How far a value may be from one of this size.
     fn allowed(&self, size: f64) -> f64 {
         self.atol + self.rtol * size

@@ -2,11 +2,11 @@
 
 use serde::Serialize;
 
-use super::{Changed, Difference, MetadataChange, Options, Renamed, Side, Tensor};
+use super::{Difference, DifferenceOptions, DifferingTensor, MetadataChange, OneSidedTensor, Renamed, Side};
 
 /// What differs, with how it was compared.
 #[derive(Debug, Serialize)]
-pub struct Object<'a> {
+pub struct DifferenceJson<'a> {
     schema: &'static str,
     different: bool,
     a: &'a Side,
@@ -18,10 +18,10 @@ pub struct Object<'a> {
     values: bool,
     same: u64,
     close: u64,
-    removed: &'a [Tensor],
-    added: &'a [Tensor],
+    removed: &'a [OneSidedTensor],
+    added: &'a [OneSidedTensor],
     renamed: &'a [Renamed],
-    changed: &'a [Changed],
+    changed: &'a [DifferingTensor],
     not_compared: Vec<NotCompared<'a>>,
     metadata: &'a [MetadataChange],
     metadata_note: Option<&'a str>,
@@ -33,9 +33,9 @@ struct NotCompared<'a> {
     reason: &'a str,
 }
 
-impl<'a> Object<'a> {
+impl<'a> DifferenceJson<'a> {
     /// Of a comparison with these options.
-    pub fn new(found: &'a Difference, options: &Options) -> Self {
+    pub fn new(found: &'a Difference, options: &DifferenceOptions) -> Self {
         Self {
             schema: "max-weights.diff/1",
             different: !found.is_none(),

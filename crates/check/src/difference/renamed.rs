@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::{Mutex, PoisonError};
 
-use max_weights::check::{Pass, Wanted};
+use max_weights::check::{PassRequest, TensorPass};
 use max_weights::workers::{Interrupt, in_order, threads};
 use max_weights::{Catalog, Checkpoint, Result};
 
-use super::Pair;
+use super::TensorPair;
 
 /// Up to this many tensors with the same content are paired by the most similar names; more are paired in their order.
 const COMPARED: usize = 128;
@@ -16,7 +16,7 @@ const COMPARED: usize = 128;
 type Only<'a> = (&'a Checkpoint, &'a Catalog, &'a [usize]);
 
 /// The pairs of tensors of one content. Each tensor is in one pair at most; what has no elements is in none.
-pub(super) fn by_content(a: Only<'_>, b: Only<'_>, interrupt: Interrupt<'_>) -> Result<Vec<Pair>> {
+pub(super) fn by_content(a: Only<'_>, b: Only<'_>, interrupt: Interrupt<'_>) -> Result<Vec<TensorPair>> {
     let kinds = |(_, names, numbers): Only<'_>| -> HashSet<(String, Vec<u64>)> {
         numbers.iter().map(|number| kind(names, *number)).collect()
     };
@@ -51,16 +51,16 @@ fn kind(names: &Catalog, number: usize) -> (String, Vec<u64>) {
 }
 
 /// Tensors of one content in pairs: those first whose names have the longest end in common.
-fn assigned(names_a: &Catalog, a: Vec<usize>, names_b: &Catalog, b: Vec<usize>) -> Vec<Pair> {
+fn assigned(names_a: &Catalog, a: Vec<usize>, names_b: &Catalog, b: Vec<usize>) -> Vec<TensorPair> {
     if a.len() > COMPARED || b.len() > COMPARED {
-        return a.into_iter().zip(b).map(|(a, b)| Pair { a, b }).collect();
+        return a.into_iter().zip(b).map(|(a, b)| TensorPair { a, b }).collect();
     }
     let mut all = Vec::new();
     for &of_a in &a {
         for &of_b in &b {
             let (x, y) = (names_a.table().name(of_a), names_b.table().name(of_b));
             let in_common = x.bytes().rev().zip(y.bytes().rev()).take_while(|(x, y)| x == y).count();
-            all.push((std::cmp::Reverse(in_common), x, y, Pair { a: of_a, b: of_b }));
+            all.push((std::cmp::Reverse(in_common), x, y, TensorPair { a: of_a, b: of_b }));
         }
     }
     all.sort_by(|x, y| (x.0, x.1, x.2).cmp(&(y.0, y.1, y.2)));
@@ -78,7 +78,7 @@ fn assigned(names_a: &Catalog, a: Vec<usize>, names_b: &Catalog, b: Vec<usize>) 
 
 /// SHA-256 of the elements of each tensor; `None` without an array in the file, or where strides repeat elements too often.
 fn hashes(checkpoint: &Checkpoint, numbers: &[usize], interrupt: Interrupt<'_>) -> Result<Vec<Option<[u8; 32]>>> {
-    let (catalog, wanted) = (checkpoint.catalog(), Wanted { hash: true, ..Wanted::default() });
+    let (catalog, requested) = (checkpoint.catalog(), PassRequest { hash: true, ..PassRequest::default() });
     let is_array = |(_, number): &(usize, usize)| catalog.is_composed(*number) || catalog.placement(*number).is_ok();
     let mut order: Vec<(usize, usize)> = numbers.iter().copied().enumerate().filter(is_array).collect();
     order.sort_by_key(|&(_, number)| {
@@ -86,8 +86,8 @@ fn hashes(checkpoint: &Checkpoint, numbers: &[usize], interrupt: Interrupt<'_>) 
         (info.file, info.span.start())
     });
     let found = Mutex::new(vec![None; numbers.len()]);
-    in_order(threads(), order, interrupt, |(position, number), pass: &mut Pass, go_on| {
-        let hash = pass.over(checkpoint, number, wanted, &|_| (), go_on)?.sha256;
+    in_order(threads(), order, interrupt, |(position, number), pass: &mut TensorPass, cancel| {
+        let hash = pass.over(checkpoint, number, requested, &|_| (), cancel)?.sha256;
         if let Some(place) = found.lock().unwrap_or_else(PoisonError::into_inner).get_mut(position) {
             *place = hash;
         }

@@ -4,13 +4,13 @@ use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use max_weights::load::Pieces;
+use max_weights::load::PieceReader;
 use max_weights::tensor::{Element, NoArray, TensorInfo, checked_elements};
 use max_weights::workers::{Interrupt, in_order, threads};
 use max_weights::{Checkpoint, Error, Result, text};
 
-use super::numbers::{Kind, Rule, Sum};
-use super::{Options, Pair};
+use super::numbers::{CompareKind, EqualityRule, Sum};
+use super::{DifferenceOptions, TensorPair};
 
 /// Elements of a piece: a multiple of those of every block and group.
 const PIECE: u64 = 1 << 18;
@@ -21,7 +21,7 @@ const REPEATED: u64 = 1 << 30;
 
 /// How the values of a pair of tensors differ.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
-pub struct Values {
+pub struct ValueDifference {
     /// How many there are.
     pub elements: u64,
     /// How many differ by more than the tolerances allow; of an exact comparison, how many have other bytes, or are in a block
@@ -46,23 +46,23 @@ pub struct Values {
 
 /// What is known of the values of a pair.
 #[derive(Debug)]
-pub(super) enum Outcome {
+pub(super) enum PairOutcome {
     /// All bytes are the same.
     Same,
     /// The bytes are not, and no value differs.
-    Close(Values),
+    Close(ValueDifference),
     /// Some differ.
-    Differ(Values),
+    Differ(ValueDifference),
     /// They cannot be compared.
     NotCompared(String),
 }
 
 /// An opened pair.
-struct Work<'a> {
+struct OpenedPair<'a> {
     position: usize,
-    a: Pieces<'a>,
-    b: Pieces<'a>,
-    kind: Kind,
+    a: PieceReader<'a>,
+    b: PieceReader<'a>,
+    kind: CompareKind,
     shape: Vec<u64>,
     elements: u64,
     /// Whether some bytes differ, as far as is known.
@@ -70,34 +70,34 @@ struct Work<'a> {
 }
 
 /// A piece of a pair: the number of the pair in its batch, and the first element.
-type Job = (u32, u64);
+type PairPiece = (u32, u64);
 
 /// What a thread keeps between two pieces.
 #[derive(Default)]
-struct Room {
+struct PairBuffers {
     a: Vec<u8>,
     b: Vec<u8>,
-    numbers: super::numbers::Room,
+    numbers: super::numbers::CompareBuffers,
 }
 
 /// What is known of the values of each pair, in their order.
 pub(super) fn compare(
     a: &Checkpoint,
     b: &Checkpoint,
-    pairs: &[Pair],
-    options: &Options,
+    pairs: &[TensorPair],
+    options: &DifferenceOptions,
     counter: &AtomicU64,
     interrupt: Interrupt<'_>,
-) -> Result<Vec<Outcome>> {
+) -> Result<Vec<PairOutcome>> {
     let mut order: Vec<usize> = (0..pairs.len()).collect();
     let place = |position: &usize| {
         let info = pairs.get(*position).map(|pair| a.catalog().table().get(pair.a));
         info.map(|info| (info.file, info.span.start()))
     };
     order.sort_by_key(place);
-    let mut outcomes: Vec<Outcome> = pairs.iter().map(|_| Outcome::Same).collect();
-    let rule = Rule { rtol: options.rtol, atol: options.atol, exact: options.exact };
-    let mut batch: Vec<Work<'_>> = Vec::new();
+    let mut outcomes: Vec<PairOutcome> = pairs.iter().map(|_| PairOutcome::Same).collect();
+    let rule = EqualityRule { rtol: options.rtol, atol: options.atol, exact: options.exact };
+    let mut batch: Vec<OpenedPair<'_>> = Vec::new();
     for (number, position) in order.iter().enumerate() {
         if number % BATCH == 0 {
             interrupt()?;
@@ -113,7 +113,7 @@ pub(super) fn compare(
             Ok(work) => batch.push(work),
             Err(reason) => {
                 if let Some(outcome) = outcomes.get_mut(*position) {
-                    *outcome = Outcome::NotCompared(reason);
+                    *outcome = PairOutcome::NotCompared(reason);
                 }
             }
         }
@@ -126,20 +126,25 @@ pub(super) fn compare(
 }
 
 /// The pair, ready to be read; or why it cannot be compared.
-fn opened<'a>(a: &'a Checkpoint, b: &'a Checkpoint, pair: Pair, position: usize) -> Result<Result<Work<'a>, String>> {
+fn opened<'a>(
+    a: &'a Checkpoint,
+    b: &'a Checkpoint,
+    pair: TensorPair,
+    position: usize,
+) -> Result<Result<OpenedPair<'a>, String>> {
     let (of_a, of_b) = (a.catalog().table().get(pair.a), b.catalog().table().get(pair.b));
     if is_repeated(&of_a) || is_repeated(&of_b) {
         return Ok(Err("its elements use the same bytes of the file repeatedly".into()));
     }
-    let Some(kind) = Kind::of(of_a.element, of_b.element) else {
+    let Some(kind) = CompareKind::of(of_a.element, of_b.element) else {
         return Ok(Err(format!(
             "the values of {} and {} are not compared",
-            text::shown(&of_a.element.to_string()),
-            text::shown(&of_b.element.to_string())
+            text::escape(&of_a.element.to_string()),
+            text::escape(&of_b.element.to_string())
         )));
     };
     let Some(elements) = checked_elements(of_a.shape) else { return Ok(Err("its shape is too large".into())) };
-    let (side_a, side_b) = (Pieces::new(a, pair.a), Pieces::new(b, pair.b));
+    let (side_a, side_b) = (PieceReader::new(a, pair.a), PieceReader::new(b, pair.b));
     let (side_a, side_b) = match (side_a, side_b) {
         (Ok(side_a), Ok(side_b)) => (side_a, side_b),
         (Err(Error::Unsupported(fault)), _) | (_, Err(Error::Unsupported(fault))) => return Ok(Err(fault.message)),
@@ -155,7 +160,7 @@ fn opened<'a>(a: &'a Checkpoint, b: &'a Checkpoint, pair: Pair, position: usize)
         return Ok(Err("its bytes do not fit its shape".into()));
     }
     let differs = AtomicBool::new(of_a.element != of_b.element);
-    Ok(Ok(Work { position, a: side_a, b: side_b, kind, shape, elements, differs }))
+    Ok(Ok(OpenedPair { position, a: side_a, b: side_b, kind, shape, elements, differs }))
 }
 
 /// Whether a tensor has no array in the file and still loses nothing: its component arrays have separate names, or it has no values.
@@ -178,41 +183,41 @@ fn is_repeated(info: &TensorInfo<'_>) -> bool {
 fn run(
     a: &Checkpoint,
     b: &Checkpoint,
-    pairs: &[Pair],
-    batch: Vec<Work<'_>>,
-    rule: Rule,
+    pairs: &[TensorPair],
+    batch: Vec<OpenedPair<'_>>,
+    rule: EqualityRule,
     counter: &AtomicU64,
     interrupt: Interrupt<'_>,
-    outcomes: &mut [Outcome],
+    outcomes: &mut [PairOutcome],
 ) -> Result<()> {
-    let done = |work: &Work<'_>, elements: u64| {
+    let done = |work: &OpenedPair<'_>, elements: u64| {
         let bytes = work.kind.units(0, elements).saturating_mul(work.a.unit() as u64);
         counter.fetch_add(bytes, Ordering::Relaxed);
     };
-    let pair_of = |work: &Work<'_>| pairs.get(work.position).copied().unwrap_or(Pair { a: 0, b: 0 });
-    let read = |work: &Work<'_>, from: u64, room: &mut Room, go_on: Interrupt<'_>| -> Result<u64> {
+    let pair_of = |work: &OpenedPair<'_>| pairs.get(work.position).copied().unwrap_or(TensorPair { a: 0, b: 0 });
+    let read = |work: &OpenedPair<'_>, from: u64, buffer: &mut PairBuffers, cancel: Interrupt<'_>| -> Result<u64> {
         let elements = PIECE.min(work.elements - from);
-        let one = |side: usize, pieces: &Pieces<'_>, bytes: &mut Vec<u8>| {
+        let one = |side: usize, pieces: &PieceReader<'_>, bytes: &mut Vec<u8>| {
             let units = work.kind.units(side, elements);
             bytes.resize(units as usize * pieces.unit(), 0);
-            pieces.read(work.kind.units(side, from), bytes, go_on)
+            pieces.read(work.kind.units(side, from), bytes, cancel)
         };
-        one(0, &work.a, &mut room.a).map_err(|error| about(error, a, pair_of(work).a))?;
-        one(1, &work.b, &mut room.b).map_err(|error| about(error, b, pair_of(work).b))?;
+        one(0, &work.a, &mut buffer.a).map_err(|error| about(error, a, pair_of(work).a))?;
+        one(1, &work.b, &mut buffer.b).map_err(|error| about(error, b, pair_of(work).b))?;
         Ok(elements)
     };
-    let jobs = |wanted: &dyn Fn(&Work<'_>) -> bool| -> Vec<Job> {
-        let wanted = batch.iter().enumerate().filter(|(_, work)| wanted(work));
-        wanted.flat_map(|(number, work)| pieces_of(work.elements).map(move |from| (number as u32, from))).collect()
+    let jobs = |requested: &dyn Fn(&OpenedPair<'_>) -> bool| -> Vec<PairPiece> {
+        let requested = batch.iter().enumerate().filter(|(_, work)| requested(work));
+        requested.flat_map(|(number, work)| pieces_of(work.elements).map(move |from| (number as u32, from))).collect()
     };
     let work_of = |number: u32| batch.get(number as usize);
 
     // Whether the bytes are the same. That they are not is often known from the first piece.
-    in_order(threads(), jobs(&|_| true), interrupt, |(number, from), room: &mut Room, go_on| {
+    in_order(threads(), jobs(&|_| true), interrupt, |(number, from), buffer: &mut PairBuffers, cancel| {
         let Some(work) = work_of(number) else { return Ok(()) };
         if !work.differs.load(Ordering::Relaxed) {
-            read(work, from, room, go_on)?;
-            if room.a != room.b {
+            read(work, from, buffer, cancel)?;
+            if buffer.a != buffer.b {
                 work.differs.store(true, Ordering::Relaxed);
             }
         }
@@ -221,13 +226,13 @@ fn run(
     })?;
 
     // How far apart the numbers are, of those whose bytes differ.
-    let sums: Mutex<Vec<(Job, Sum)>> = Mutex::default();
-    let differs = |work: &Work<'_>| work.differs.load(Ordering::Relaxed) && work.elements > 0;
+    let sums: Mutex<Vec<(PairPiece, Sum)>> = Mutex::default();
+    let differs = |work: &OpenedPair<'_>| work.differs.load(Ordering::Relaxed) && work.elements > 0;
     batch.iter().filter(|work| !differs(work)).for_each(|work| done(work, work.elements));
-    in_order(threads(), jobs(&differs), interrupt, |(number, from), room: &mut Room, go_on| {
+    in_order(threads(), jobs(&differs), interrupt, |(number, from), buffer: &mut PairBuffers, cancel| {
         let Some(work) = work_of(number) else { return Ok(()) };
-        let elements = read(work, from, room, go_on)?;
-        let sum = work.kind.sum(from, &room.a, &room.b, rule, &mut room.numbers)?;
+        let elements = read(work, from, buffer, cancel)?;
+        let sum = work.kind.sum(from, &buffer.a, &buffer.b, rule, &mut buffer.numbers)?;
         sums.lock().unwrap_or_else(PoisonError::into_inner).push(((number, from), sum));
         done(work, elements);
         Ok(())
@@ -245,7 +250,7 @@ fn run(
         let values = values(work, &whole);
         let is_close = values.differing == 0 && !(rule.exact && work.kind.is_one());
         if let Some(outcome) = outcomes.get_mut(work.position) {
-            *outcome = if is_close { Outcome::Close(values) } else { Outcome::Differ(values) };
+            *outcome = if is_close { PairOutcome::Close(values) } else { PairOutcome::Differ(values) };
         }
     }
     unchanged((a, b), pairs, &batch)
@@ -256,7 +261,7 @@ fn pieces_of(elements: u64) -> impl Iterator<Item = u64> {
     (0..elements.div_ceil(PIECE)).map(|number| number * PIECE)
 }
 
-fn values(work: &Work<'_>, sum: &Sum) -> Values {
+fn values(work: &OpenedPair<'_>, sum: &Sum) -> ValueDifference {
     let index = sum.at.map(|at| {
         let mut left = at;
         let mut index: Vec<u64> = work
@@ -272,7 +277,7 @@ fn values(work: &Work<'_>, sum: &Sum) -> Values {
         index.reverse();
         index
     });
-    Values {
+    ValueDifference {
         elements: work.elements,
         differing: sum.differing,
         nans: sum.nans,
@@ -286,15 +291,15 @@ fn values(work: &Work<'_>, sum: &Sum) -> Values {
 }
 
 /// An error if one of the files is no longer the one that was opened.
-fn unchanged((a, b): (&Checkpoint, &Checkpoint), pairs: &[Pair], batch: &[Work<'_>]) -> Result<()> {
-    let mut asked = HashSet::new();
+fn unchanged((a, b): (&Checkpoint, &Checkpoint), pairs: &[TensorPair], batch: &[OpenedPair<'_>]) -> Result<()> {
+    let mut requested = HashSet::new();
     let file = |checkpoint: &Checkpoint, number| checkpoint.catalog().table().get(number).file;
     for work in batch {
         let Some(pair) = pairs.get(work.position) else { continue };
-        if asked.insert((0, file(a, pair.a))) {
+        if requested.insert((0, file(a, pair.a))) {
             work.a.check_unchanged()?;
         }
-        if asked.insert((1, file(b, pair.b))) {
+        if requested.insert((1, file(b, pair.b))) {
             work.b.check_unchanged()?;
         }
     }

@@ -6,11 +6,11 @@ use max_weights::error::{Diagnostics, MAX_FINDINGS, Policy};
 use max_weights::names::nearest;
 use max_weights::rules::{self, Rule};
 use max_weights::tensor::TensorInfo;
-use max_weights::text::{self, plural, shown};
+use max_weights::text::{self, escape, plural};
 use max_weights::workers::Interrupt;
 use max_weights::{Catalog, Checkpoint, Diagnostic, Result};
 
-use super::{Count, Dim, Expectation, Extra, Wanted};
+use super::{Dim, Expectation, ExpectedCount, ExpectedTensor, ExtraTensors};
 use crate::difference::{same_bytes, text_of};
 
 /// Similar names are searched for this many missing names.
@@ -20,7 +20,7 @@ const NEAR_NAMES: usize = 3;
 
 /// Compares the headers with the specification: names, shapes and dtypes in the order of the names in the specification, then the rest.
 pub fn check(catalog: &Catalog, expected: &Expectation) -> Vec<Diagnostic> {
-    let mut checking = Checking {
+    let mut checking = ExpectationCheck {
         catalog,
         expected,
         found: Diagnostics::new(Policy::CollectAll, MAX_FINDINGS),
@@ -28,8 +28,8 @@ pub fn check(catalog: &Catalog, expected: &Expectation) -> Vec<Diagnostic> {
         symbols: BTreeMap::new(),
         named: vec![false; catalog.table().len()],
     };
-    for (position, wanted) in expected.tensors.iter().enumerate() {
-        checking.tensors(position, wanted);
+    for (position, requested) in expected.tensors.iter().enumerate() {
+        checking.tensors(position, requested);
     }
     checking.symbols();
     checking.ties();
@@ -51,13 +51,13 @@ pub fn check_ties(
     let catalog = checkpoint.catalog();
     let (mut pairs, mut found) = (Vec::new(), Vec::new());
     for group in &expected.ties {
-        let there: Vec<usize> = group.iter().filter_map(|name| catalog.find(name)).collect();
-        let Some((first, others)) = there.split_first() else { continue };
+        let present: Vec<usize> = group.iter().filter_map(|name| catalog.find(name)).collect();
+        let Some((first, others)) = present.split_first() else { continue };
         pairs.extend(others.iter().map(|other| (*first, *other)));
     }
     for ((first, other), same) in pairs.iter().zip(same_bytes(checkpoint, &pairs, interrupt)?) {
         if same == Some(false) {
-            let [a, b] = [first, other].map(|number| shown(catalog.table().name(*number)));
+            let [a, b] = [first, other].map(|number| escape(catalog.table().name(*number)));
             let message = format!("'{b}' is expected to be '{a}', but has other values");
             found.push(about(catalog, *other, Diagnostic::new(rules::EXPECTATION_TIES, message)));
         }
@@ -82,25 +82,25 @@ pub(super) fn parameters(catalog: &Catalog) -> u64 {
 
 /// A place where a symbol appears.
 #[derive(Clone, Copy)]
-enum Place {
+enum SymbolPlace {
     /// A dimension of a tensor.
     Dim(usize, usize),
     /// The tensors that match an entry of the specification.
     Count(usize),
 }
 
-struct Checking<'a> {
+struct ExpectationCheck<'a> {
     catalog: &'a Catalog,
     expected: &'a Expectation,
     found: Diagnostics,
     /// How many names had near ones looked for.
     near: usize,
-    symbols: BTreeMap<&'a str, Vec<(Place, u64)>>,
+    symbols: BTreeMap<&'a str, Vec<(SymbolPlace, u64)>>,
     /// The tensors that something is expected of.
     named: Vec<bool>,
 }
 
-impl<'a> Checking<'a> {
+impl<'a> ExpectationCheck<'a> {
     /// Reports something about a tensor, or about all of them.
     fn report(&mut self, number: Option<usize>, rule: &'static Rule, message: String) {
         let finding = Diagnostic::new(rule, message);
@@ -112,58 +112,58 @@ impl<'a> Checking<'a> {
     }
 
     fn name(&self, number: usize) -> String {
-        shown(self.catalog.table().name(number))
+        escape(self.catalog.table().name(number))
     }
 
     /// The tensors that an entry names, and each of them.
-    fn tensors(&mut self, position: usize, wanted: &'a Wanted) {
+    fn tensors(&mut self, position: usize, requested: &'a ExpectedTensor) {
         let table = self.catalog.table();
-        let numbers: Vec<usize> = match wanted.name.name() {
+        let numbers: Vec<usize> = match requested.name.name() {
             Some(name) => self.catalog.find(name).into_iter().collect(),
-            None => (0..table.len()).filter(|number| wanted.name.matches(table.name(*number))).collect(),
+            None => (0..table.len()).filter(|number| requested.name.matches(table.name(*number))).collect(),
         };
-        match &wanted.count {
-            Some(Count::Bounds(bounds))
-                if !(bounds.has(numbers.len() as u64) || (wanted.optional && numbers.is_empty())) =>
+        match &requested.count {
+            Some(ExpectedCount::Bounds(bounds))
+                if !(bounds.has(numbers.len() as u64) || (requested.optional && numbers.is_empty())) =>
             {
-                let (name, there) = (shown(wanted.name.text()), plural(numbers.len() as u64, "tensor"));
+                let (name, present) = (escape(requested.name.text()), plural(numbers.len() as u64, "tensor"));
                 let (words, verb) = (bounds.words(), verb(numbers.len(), "matches", "match"));
                 let are = if words == "1" { "is" } else { "are" };
-                let message = format!("{there} {verb} '{name}', and {words} {are} expected");
+                let message = format!("{present} {verb} '{name}', and {words} {are} expected");
                 self.report(None, rules::EXPECTATION_COUNT, message);
             }
             // As many as there are, but some: a symbol that is 0 everywhere would hide that all names are others.
-            Some(Count::Symbol(symbol))
-                if numbers.is_empty() && !wanted.optional && !self.expected.symbols.contains_key(symbol) =>
+            Some(ExpectedCount::Symbol(symbol))
+                if numbers.is_empty() && !requested.optional && !self.expected.symbols.contains_key(symbol) =>
             {
-                self.missing(wanted);
+                self.missing(requested);
             }
-            Some(Count::Symbol(symbol)) => {
-                self.symbols.entry(symbol).or_default().push((Place::Count(position), numbers.len() as u64));
+            Some(ExpectedCount::Symbol(symbol)) => {
+                self.symbols.entry(symbol).or_default().push((SymbolPlace::Count(position), numbers.len() as u64));
             }
-            None if numbers.is_empty() && !wanted.optional => self.missing(wanted),
-            Some(Count::Bounds(_)) | None => {}
+            None if numbers.is_empty() && !requested.optional => self.missing(requested),
+            Some(ExpectedCount::Bounds(_)) | None => {}
         }
         // What holds for all says of none that it may be there.
-        let is_named = !wanted.name.is_all();
+        let is_named = !requested.name.is_all();
         for number in numbers {
             if let Some(named) = self.named.get_mut(number) {
                 *named |= is_named;
             }
-            self.tensor(number, wanted);
+            self.tensor(number, requested);
         }
     }
 
     /// That nothing has this name, unless another name of the same tensor is there.
-    fn missing(&mut self, wanted: &Wanted) {
+    fn missing(&mut self, requested: &ExpectedTensor) {
         let tied =
-            |group: &&Vec<String>| wanted.name.name().is_some_and(|name| group.iter().any(|other| other == name));
+            |group: &&Vec<String>| requested.name.name().is_some_and(|name| group.iter().any(|other| other == name));
         let mut groups = self.expected.ties.iter().filter(tied);
         if groups.any(|group| group.iter().any(|name| self.catalog.find(name).is_some())) {
             return;
         }
-        let name = shown(wanted.name.text());
-        let Some(exact) = wanted.name.name() else {
+        let name = escape(requested.name.text());
+        let Some(exact) = requested.name.name() else {
             self.report(None, rules::EXPECTATION_MISSING, format!("no tensor matches '{name}'"));
             return;
         };
@@ -181,26 +181,26 @@ impl<'a> Checking<'a> {
     }
 
     /// The shape and dtype of a tensor.
-    fn tensor(&mut self, number: usize, wanted: &'a Wanted) {
+    fn tensor(&mut self, number: usize, requested: &'a ExpectedTensor) {
         let info: TensorInfo<'a> = self.catalog.table().get(number);
         let dtype = info.element.to_string();
-        if !wanted.dtypes.is_empty() && !wanted.dtypes.contains(&dtype) {
-            let expected = wanted.dtypes.join(" or ");
-            let message = format!("'{}' is {}, but {expected} is expected", shown(info.name), shown(&dtype));
+        if !requested.dtypes.is_empty() && !requested.dtypes.contains(&dtype) {
+            let expected = requested.dtypes.join(" or ");
+            let message = format!("'{}' is {}, but {expected} is expected", escape(info.name), escape(&dtype));
             self.report(Some(number), rules::EXPECTATION_DTYPE, message);
         }
-        let Some(shape) = &wanted.shape else { return };
-        let fits = |(dim, length): (&Dim, &u64)| !matches!(dim, Dim::Exact(wanted) if wanted != length);
+        let Some(shape) = &requested.shape else { return };
+        let fits = |(dim, length): (&Dim, &u64)| !matches!(dim, Dim::Exact(requested) if requested != length);
         if shape.len() != info.shape.len() || !shape.iter().zip(info.shape).all(fits) {
             let expected: Vec<String> = shape.iter().map(Dim::to_string).collect();
-            let (name, there) = (shown(info.name), text::shape(info.shape));
-            let message = format!("'{name}' has shape {there}, but [{}] is expected", expected.join(", "));
+            let (name, present) = (escape(info.name), text::shape(info.shape));
+            let message = format!("'{name}' has shape {present}, but [{}] is expected", expected.join(", "));
             self.report(Some(number), rules::EXPECTATION_SHAPE, message);
             return;
         }
         for (axis, (dim, length)) in shape.iter().zip(info.shape).enumerate() {
             if let Dim::Symbol(symbol) = dim {
-                self.symbols.entry(symbol).or_default().push((Place::Dim(number, axis), *length));
+                self.symbols.entry(symbol).or_default().push((SymbolPlace::Dim(number, axis), *length));
             }
         }
     }
@@ -208,27 +208,28 @@ impl<'a> Checking<'a> {
     /// A symbol has the same value everywhere: that of the specification, or the most frequent one.
     fn symbols(&mut self) {
         for (symbol, places) in std::mem::take(&mut self.symbols) {
-            let said = self.expected.symbols.get(symbol).copied();
-            let Some(value) = said.or_else(|| most(&places)) else { continue };
+            let declared = self.expected.symbols.get(symbol).copied();
+            let Some(value) = declared.or_else(|| most(&places)) else { continue };
             let first = places.iter().find(|(_, number)| *number == value).map(|(place, _)| *place);
-            let wanted = match (said, first) {
+            let requested = match (declared, first) {
                 (Some(_), _) | (None, None) => format!("{value} is expected"),
-                (None, Some(Place::Dim(number, _))) => format!("{value} by '{}'", self.name(number)),
-                (None, Some(Place::Count(position))) => format!("{value} by '{}'", self.pattern(position)),
+                (None, Some(SymbolPlace::Dim(number, _))) => format!("{value} by '{}'", self.name(number)),
+                (None, Some(SymbolPlace::Count(position))) => format!("{value} by '{}'", self.pattern(position)),
             };
-            let symbol = shown(symbol);
+            let symbol = escape(symbol);
             for (place, number) in places.into_iter().filter(|(_, number)| *number != value) {
                 match place {
-                    Place::Dim(tensor, axis) => {
+                    SymbolPlace::Dim(tensor, axis) => {
                         let name = self.name(tensor);
-                        let message = format!("'{symbol}' is {number} by dimension {axis} of '{name}', and {wanted}");
+                        let message =
+                            format!("'{symbol}' is {number} by dimension {axis} of '{name}', and {requested}");
                         self.report(Some(tensor), rules::EXPECTATION_SYMBOL, message);
                     }
-                    Place::Count(position) => {
-                        let (there, verb) = (plural(number, "tensor"), verb(number as usize, "matches", "match"));
+                    SymbolPlace::Count(position) => {
+                        let (present, verb) = (plural(number, "tensor"), verb(number as usize, "matches", "match"));
                         let pattern = self.pattern(position);
                         let message =
-                            format!("{there} {verb} '{pattern}', so that '{symbol}' is {number}, and {wanted}");
+                            format!("{present} {verb} '{pattern}', so that '{symbol}' is {number}, and {requested}");
                         self.report(None, rules::EXPECTATION_COUNT, message);
                     }
                 }
@@ -237,22 +238,22 @@ impl<'a> Checking<'a> {
     }
 
     fn pattern(&self, position: usize) -> String {
-        self.expected.tensors.get(position).map_or_else(String::new, |wanted| shown(wanted.name.text()))
+        self.expected.tensors.get(position).map_or_else(String::new, |requested| escape(requested.name.text()))
     }
 
     /// The names of one tensor: one of them is there, and those that are there are alike.
     fn ties(&mut self) {
         for group in &self.expected.ties {
-            let there: Vec<usize> = group.iter().filter_map(|name| self.catalog.find(name)).collect();
-            for number in &there {
+            let present: Vec<usize> = group.iter().filter_map(|name| self.catalog.find(name)).collect();
+            for number in &present {
                 if let Some(named) = self.named.get_mut(*number) {
                     *named = true;
                 }
             }
-            let Some((first, others)) = there.split_first() else {
+            let Some((first, others)) = present.split_first() else {
                 // What the tensors of the specification name was reported as missing.
                 let is_named =
-                    |name: &String| self.expected.tensors.iter().any(|wanted| wanted.name.name() == Some(name));
+                    |name: &String| self.expected.tensors.iter().any(|requested| requested.name.name() == Some(name));
                 if !group.iter().any(is_named) {
                     self.report(None, rules::EXPECTATION_TIES, format!("there is none of {}", quoted(group)));
                 }
@@ -261,7 +262,7 @@ impl<'a> Checking<'a> {
             for other in others {
                 let (a, b) = (self.catalog.table().get(*first), self.catalog.table().get(*other));
                 if a.shape != b.shape || a.element != b.element {
-                    let (name, of) = (shown(b.name), shown(a.name));
+                    let (name, of) = (escape(b.name), escape(a.name));
                     let [a, b] = [a, b].map(described);
                     let message = format!("'{name}' is {b}, but is expected to be '{of}', which is {a}");
                     self.report(Some(*other), rules::EXPECTATION_TIES, message);
@@ -272,12 +273,12 @@ impl<'a> Checking<'a> {
 
     /// Tensors that nothing is expected of.
     fn extra(&mut self) {
-        let Extra::These(patterns) = &self.expected.extra else { return };
+        let ExtraTensors::These(patterns) = &self.expected.extra else { return };
         for number in 0..self.catalog.table().len() {
             let info = self.catalog.table().get(number);
             let is_named = self.named.get(number).is_some_and(|named| *named);
             if !is_named && !patterns.iter().any(|glob| glob.matches(info.name)) {
-                let message = format!("'{}', {}, is not expected", shown(info.name), described(info));
+                let message = format!("'{}', {}, is not expected", escape(info.name), described(info));
                 self.report(Some(number), rules::EXPECTATION_EXTRA, message);
             }
         }
@@ -285,10 +286,10 @@ impl<'a> Checking<'a> {
 
     fn parameters(&mut self) {
         let Some(bounds) = self.expected.parameters else { return };
-        let there = parameters(self.catalog);
-        if !bounds.has(there) {
-            let (there, expected) = (plural(there, "parameter"), bounds.words());
-            let message = format!("there are {there}, but {expected} are expected");
+        let present = parameters(self.catalog);
+        if !bounds.has(present) {
+            let (present, expected) = (plural(present, "parameter"), bounds.words());
+            let message = format!("there are {present}, but {expected} are expected");
             self.report(None, rules::EXPECTATION_PARAMETERS, message);
         }
     }
@@ -299,11 +300,15 @@ impl<'a> Checking<'a> {
             None => self.catalog.metadata().map(|(key, value)| (key, value.to_owned())).collect(),
         };
         for (key, expected) in &self.expected.metadata {
-            let (there, key) = (texts.get(key.as_str()), shown(key));
-            let message = match (there, expected) {
+            let (present, key) = (texts.get(key.as_str()), escape(key));
+            let message = match (present, expected) {
                 (None, _) => format!("the metadata has no key '{key}'"),
-                (Some(there), Some(expected)) if there != expected => {
-                    format!("the metadata has '{}' for '{key}', but '{}' is expected", shown(there), shown(expected))
+                (Some(present), Some(expected)) if present != expected => {
+                    format!(
+                        "the metadata has '{}' for '{key}', but '{}' is expected",
+                        escape(present),
+                        escape(expected)
+                    )
                 }
                 (Some(_), _) => continue,
             };
@@ -324,7 +329,7 @@ impl std::fmt::Display for Dim {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Exact(length) => length.fmt(f),
-            Self::Symbol(symbol) => f.write_str(&shown(symbol)),
+            Self::Symbol(symbol) => f.write_str(&escape(symbol)),
             Self::Any => f.write_str("*"),
         }
     }
@@ -336,15 +341,15 @@ fn verb<'a>(count: usize, one: &'a str, many: &'a str) -> &'a str {
 
 /// What a tensor is.
 fn described(info: TensorInfo<'_>) -> String {
-    format!("{} of shape {}", shown(&info.element.to_string()), text::shape(info.shape))
+    format!("{} of shape {}", escape(&info.element.to_string()), text::shape(info.shape))
 }
 
 fn quoted(names: &[String]) -> String {
-    text::listed(names.iter().map(|name| format!("'{}'", shown(name))))
+    text::listed(names.iter().map(|name| format!("'{}'", escape(name))))
 }
 
 /// The number that most places have; the first of several.
-fn most(places: &[(Place, u64)]) -> Option<u64> {
+fn most(places: &[(SymbolPlace, u64)]) -> Option<u64> {
     let mut counts: BTreeMap<u64, (usize, usize)> = BTreeMap::new();
     for (at, (_, number)) in places.iter().enumerate() {
         counts.entry(*number).or_insert((0, usize::MAX - at)).0 += 1;

@@ -19,11 +19,11 @@ use crate::glob::Glob;
 #[derive(Debug, Clone, Default)]
 pub struct Expectation {
     /// What tensors are to be like, in the order of their names.
-    tensors: Vec<Wanted>,
+    tensors: Vec<ExpectedTensor>,
     /// Symbols of shapes whose values are known beforehand.
     symbols: BTreeMap<String, u64>,
     /// Tensors that are not named above and may be there.
-    extra: Extra,
+    extra: ExtraTensors,
     /// Groups of names for one tensor: one of each group has to be there, and those that are there are alike.
     ties: Vec<Vec<String>>,
     /// How many values there are to be in all tensors.
@@ -34,7 +34,7 @@ pub struct Expectation {
 
 /// What the tensors of a name are to be like.
 #[derive(Debug, Clone)]
-struct Wanted {
+struct ExpectedTensor {
     /// A name, or a pattern of names.
     name: Glob,
     /// None: any.
@@ -44,7 +44,7 @@ struct Wanted {
     /// Whether it may be missing.
     optional: bool,
     /// How many have names of this pattern.
-    count: Option<Count>,
+    count: Option<ExpectedCount>,
 }
 
 /// One dimension of a shape.
@@ -60,7 +60,7 @@ enum Dim {
 
 /// How many tensors a pattern is to match.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Count {
+enum ExpectedCount {
     Bounds(Bounds),
     /// As many as this symbol says.
     Symbol(String),
@@ -68,14 +68,14 @@ enum Count {
 
 /// Which other tensors may exist in addition to the expected ones.
 #[derive(Debug, Clone)]
-enum Extra {
+enum ExtraTensors {
     /// Those whose names match; with an empty list none.
     These(Vec<Glob>),
     /// Any.
     All,
 }
 
-impl Default for Extra {
+impl Default for ExtraTensors {
     fn default() -> Self {
         Self::These(Vec::new())
     }
@@ -113,13 +113,13 @@ impl Bounds {
 impl Expectation {
     /// The names, shapes and dtypes of a checkpoint, and nothing else.
     pub fn of_catalog(catalog: &Catalog) -> Self {
-        let wanted = |info: max_weights::tensor::TensorInfo<'_>| Wanted {
+        let requested = |info: max_weights::tensor::TensorInfo<'_>| ExpectedTensor {
             name: Glob::exact(info.name),
             shape: Some(info.shape.iter().map(|dim| Dim::Exact(*dim)).collect()),
             dtypes: vec![info.element.to_string()],
             optional: false,
             count: None,
         };
-        Self { tensors: catalog.table().iter().map(wanted).collect(), ..Self::default() }
+        Self { tensors: catalog.table().iter().map(requested).collect(), ..Self::default() }
     }
 }

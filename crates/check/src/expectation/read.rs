@@ -2,15 +2,15 @@
 
 use std::path::Path;
 
-use max_weights::text::shown;
+use max_weights::text::escape;
 use max_weights::workers::stopped_here;
 use max_weights::{DType, Encoding, Error, Result};
 use serde_json::{Map, Value};
 
-use super::{Bounds, Count, Dim, Expectation, Extra, SCHEMA, Wanted};
+use super::{Bounds, Dim, Expectation, ExpectedCount, ExpectedTensor, ExtraTensors, SCHEMA};
 use crate::bytes::read_file;
 use crate::glob::Glob;
-use crate::json::{Dialect, Document};
+use crate::json::{Document, JsonDialect};
 
 /// Bytes of a specification at most: a quarter of a million tensors take 30 MB.
 const MAX_BYTES: u64 = 256 << 20;
@@ -39,7 +39,7 @@ impl Expectation {
     /// [`Error::Argument`] where it is not a specification, with the place in it.
     pub fn parse(text: &[u8]) -> Result<Self> {
         let no_json = |why| Error::Argument(format!("this is not valid JSON: {why}"));
-        let Document { value, duplicates } = Document::read(text, Dialect::Python, MAX_VALUES).map_err(no_json)?;
+        let Document { value, duplicates } = Document::read(text, JsonDialect::Python, MAX_VALUES).map_err(no_json)?;
         if let Some((key, _)) = duplicates.first() {
             return Err(no_json(format!("the key {} appears twice", quoted(key))));
         }
@@ -64,7 +64,7 @@ impl Expectation {
                 }
                 "tensors" => {
                     for (name, value) in object("tensors", value)? {
-                        found.tensors.push(wanted(name, value)?);
+                        found.tensors.push(requested(name, value)?);
                     }
                 }
                 "symbols" => {
@@ -101,7 +101,7 @@ fn at(path: &Path) -> String {
 
 /// A key as it appears in a place.
 fn quoted(key: &str) -> String {
-    format!("\"{}\"", shown(key))
+    format!("\"{}\"", escape(key))
 }
 
 fn wrong<T>(place: &str, found: &Value, expected: &str) -> Result<T> {
@@ -145,9 +145,10 @@ fn glob(place: &str, text: &str) -> Result<Glob> {
     Glob::parse(text).map_err(|why| Error::Argument(format!("{place}: {why}")))
 }
 
-fn wanted(name: &str, value: &Value) -> Result<Wanted> {
+fn requested(name: &str, value: &Value) -> Result<ExpectedTensor> {
     let place = format!("tensors.{}", quoted(name));
-    let mut found = Wanted { name: glob(&place, name)?, shape: None, dtypes: Vec::new(), optional: false, count: None };
+    let mut found =
+        ExpectedTensor { name: glob(&place, name)?, shape: None, dtypes: Vec::new(), optional: false, count: None };
     for (key, value) in object(&place, value)? {
         let place = format!("{place}.{key}");
         match (key.as_str(), value) {
@@ -169,8 +170,8 @@ fn wanted(name: &str, value: &Value) -> Result<Wanted> {
             }
             ("optional", Value::Bool(optional)) => found.optional = *optional,
             ("optional", value) => return wrong(&place, value, "true or false"),
-            ("count", Value::String(symbol)) => found.count = Some(Count::Symbol(symbol.clone())),
-            ("count", value) => found.count = Some(Count::Bounds(bounds(&place, value)?)),
+            ("count", Value::String(symbol)) => found.count = Some(ExpectedCount::Symbol(symbol.clone())),
+            ("count", value) => found.count = Some(ExpectedCount::Bounds(bounds(&place, value)?)),
             _ => return unknown(&format!("tensors.{}", quoted(name)), key),
         }
     }
@@ -204,14 +205,14 @@ fn dtype(place: &str, name: &str) -> Result<String> {
     }
 }
 
-fn extra(value: &Value) -> Result<Extra> {
+fn extra(value: &Value) -> Result<ExtraTensors> {
     match value {
-        Value::Bool(true) => Ok(Extra::All),
-        Value::Bool(false) => Ok(Extra::default()),
+        Value::Bool(true) => Ok(ExtraTensors::All),
+        Value::Bool(false) => Ok(ExtraTensors::default()),
         Value::Array(patterns) => {
             let names = texts("allow_extra", patterns)?;
             let names = names.iter().enumerate().map(|(number, name)| glob(&format!("allow_extra[{number}]"), name));
-            names.collect::<Result<_>>().map(Extra::These)
+            names.collect::<Result<_>>().map(ExtraTensors::These)
         }
         other => wrong("allow_extra", other, "true, false or a list of patterns"),
     }

@@ -13,10 +13,10 @@ use serde_json::{Map, Value, json};
 
 use super::card::Card;
 use super::create::{create, open};
-use super::tree::Tree;
-use super::{Manifest, TensorRecord};
-use crate::options::Options;
-use crate::progress::Progress;
+use super::tree::FileTree;
+use super::{Manifest, ManifestTensor};
+use crate::options::ValidateOptions;
+use crate::progress::ValidateProgress;
 use crate::report::{FileReport, Report};
 use crate::validate::validate;
 use crate::words;
@@ -35,10 +35,10 @@ const OURS: &str = "max-weights";
 ///
 /// # Errors
 /// A file that cannot be read, or is a link to somewhere else; Ctrl-C.
-pub fn bom(path: &Path, progress: &Progress, interrupt: Interrupt<'_>) -> Result<Value> {
+pub fn bom(path: &Path, progress: &ValidateProgress, interrupt: Interrupt<'_>) -> Result<Value> {
     let manifest = create(path, &[], false, None, progress, interrupt)?;
-    let report = validate(&[path.to_path_buf()], &Options::default(), progress, interrupt)?;
-    let tree = Tree::of(path, &[], interrupt)?;
+    let report = validate(&[path.to_path_buf()], &ValidateOptions::default(), progress, interrupt)?;
+    let tree = FileTree::of(path, &[], interrupt)?;
     let mut card = Card::of(&tree.files, interrupt)?;
     for file in tree.files.values() {
         interrupt()?;
@@ -48,7 +48,7 @@ pub fn bom(path: &Path, progress: &Progress, interrupt: Interrupt<'_>) -> Result
     }
     let name = card.name.clone().unwrap_or_else(|| name_of(path));
     let kinds: BTreeMap<&Path, &FileReport> = report.files.iter().map(|file| (&*file.path, file)).collect();
-    let of_file = |record: &super::FileRecord| {
+    let of_file = |record: &super::ManifestFile| {
         let known = tree.files.get(&record.path).and_then(|path| kinds.get(&**path));
         let mut properties = vec![property("bytes", record.bytes)];
         if let Some(known) = known {
@@ -80,7 +80,7 @@ pub fn bom(path: &Path, progress: &Progress, interrupt: Interrupt<'_>) -> Result
 }
 
 /// The component that is the model.
-fn model(name: &str, manifest: &Manifest, report: &Report, tree: &Tree, card: &Card) -> Value {
+fn model(name: &str, manifest: &Manifest, report: &Report, tree: &FileTree, card: &Card) -> Value {
     let mut model = Map::new();
     model.insert("type".into(), "machine-learning-model".into());
     model.insert("bom-ref".into(), "model".into());
@@ -123,7 +123,7 @@ fn model(name: &str, manifest: &Manifest, report: &Report, tree: &Tree, card: &C
 }
 
 /// What the tensors prove.
-fn tensors(tensors: &[TensorRecord], card: &Card) -> Vec<Value> {
+fn tensors(tensors: &[ManifestTensor], card: &Card) -> Vec<Value> {
     let mut seen = BTreeSet::new();
     let mut dtypes: BTreeMap<&str, u64> = BTreeMap::new();
     // A checkpoint may be there in two formats.
@@ -142,7 +142,7 @@ fn tensors(tensors: &[TensorRecord], card: &Card) -> Vec<Value> {
 }
 
 /// What the validation found.
-fn safety(manifest: &Manifest, report: &Report, tree: &Tree) -> Vec<Value> {
+fn safety(manifest: &Manifest, report: &Report, tree: &FileTree) -> Vec<Value> {
     let mut properties = vec![property("content", &manifest.content), property("verdict", report.verdict().name())];
     let code: BTreeSet<&Path> =
         report.files.iter().filter(|file| file.answer >= rules::Verdict::NeedsTrust).map(|file| &*file.path).collect();

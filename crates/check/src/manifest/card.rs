@@ -9,7 +9,7 @@ use max_weights::workers::Interrupt;
 use max_weights::{Checkpoint, Result};
 use serde_json::Value;
 
-use crate::bytes::{Bytes, OpenFile};
+use crate::bytes::{OpenFile, RandomRead};
 
 /// The longest configuration or card that is read.
 const MAX_BYTES: u64 = 16 << 20;
@@ -129,7 +129,7 @@ fn word(object: &Value, key: &str) -> Option<String> {
 fn text(files: &BTreeMap<String, Arc<Path>>, name: &str, interrupt: Interrupt<'_>) -> Result<Option<String>> {
     let Some(path) = files.get(name) else { return Ok(None) };
     let file = OpenFile::open(path, interrupt)?;
-    if Bytes::len(&file) > MAX_BYTES {
+    if RandomRead::len(&file) > MAX_BYTES {
         return Ok(None);
     }
     let bytes = file.first(MAX_BYTES as usize)?;

@@ -14,10 +14,10 @@ use super::create::{open, records};
 use super::hash::hash;
 use super::tensor_hash::{bytes_of, hexadecimal, is_sha256, set_hash, tensor_hash};
 use super::tensors::compare;
-use super::tree::{Tree, is_below};
-use super::{FileRecord, Manifest, SCHEMA, TensorRecord};
+use super::tree::{FileTree, is_below};
+use super::{Manifest, ManifestFile, ManifestTensor, SCHEMA};
 use crate::bytes::read_file;
-use crate::progress::Progress;
+use crate::progress::ValidateProgress;
 use crate::walk::GIT;
 
 /// The longest manifest that is read.
@@ -34,32 +34,32 @@ pub fn check(
     manifest: &Path,
     path: Option<&Path>,
     tensors_only: bool,
-    progress: &Progress,
+    progress: &ValidateProgress,
     interrupt: Interrupt<'_>,
 ) -> Result<Checked> {
-    let beside = store::parent(manifest);
-    let root = path.unwrap_or(if beside.as_os_str().is_empty() { Path::new(".") } else { &beside });
+    let companions = store::parent(manifest);
+    let root = path.unwrap_or(if companions.as_os_str().is_empty() { Path::new(".") } else { &companions });
     let bytes = read(manifest, interrupt)?;
     let own: Vec<PathBuf> = vec![manifest.to_path_buf()];
-    let tree = Tree::of(root, &own, interrupt)?;
+    let tree = FileTree::of(root, &own, interrupt)?;
     let parsed = parse(&bytes).map_err(|cause| broken(manifest, &cause))?;
     let mut checked = Checked::default();
-    let mut said: BTreeMap<&str, &FileRecord> = BTreeMap::new();
+    let mut declared: BTreeMap<&str, &ManifestFile> = BTreeMap::new();
     for file in &parsed.files {
         if is_below(&file.path) {
-            said.insert(&file.path, file);
+            declared.insert(&file.path, file);
         } else {
             checked.report(manifest, unsafe_path(&file.path));
         }
     }
-    let hashable = tree.files.iter().filter(|(below, _)| !tensors_only && said.contains_key(&***below));
+    let hashable = tree.files.iter().filter(|(below, _)| !tensors_only && declared.contains_key(&***below));
     let paths: Vec<Arc<Path>> = hashable.map(|(_, path)| path.clone()).collect();
     let (hashed, _) = hash(&paths, &[], progress, interrupt)?;
     let hashed: BTreeMap<&Arc<Path>, String> =
         paths.iter().zip(hashed.iter().map(|hashed| hexadecimal(&hashed.digest))).collect();
     let is_same = |below: &str| {
-        let (path, said) = (tree.files.get(below)?, said.get(below)?);
-        Some(hashed.get(path)?.eq_ignore_ascii_case(&said.sha256))
+        let (path, declared) = (tree.files.get(below)?, declared.get(below)?);
+        Some(hashed.get(path)?.eq_ignore_ascii_case(&declared.sha256))
     };
     // The tensors of changed files, which have to be read.
     let (mut names, mut checkpoints) = (Vec::new(), Vec::new());
@@ -67,7 +67,7 @@ pub fn check(
     let listed_alone = !parsed.whole && tree.whole && !tensors_only;
     for (below, path) in tree.files.iter().filter(|(below, _)| is_same(below) != Some(true)) {
         interrupt()?;
-        if listed_alone && !said.contains_key(&**below) {
+        if listed_alone && !declared.contains_key(&**below) {
             continue;
         }
         if let Some(checkpoint) = open(path, interrupt)? {
@@ -76,40 +76,40 @@ pub fn check(
         }
     }
     let (_, hashes) = hash(&[], &checkpoints, progress, interrupt)?;
-    let mut there: Vec<TensorRecord> =
+    let mut existing: Vec<ManifestTensor> =
         parsed.tensors.iter().filter(|tensor| is_same(&tensor.file) == Some(true)).cloned().collect();
     for ((name, checkpoint), hashes) in names.into_iter().zip(&checkpoints).zip(&hashes) {
-        there.extend(records(name, checkpoint, hashes).map(|(record, _)| record));
+        existing.extend(records(name, checkpoint, hashes).map(|(record, _)| record));
     }
     if !tensors_only {
-        let changed: BTreeSet<&str> = said.keys().copied().filter(|below| is_same(below) == Some(false)).collect();
+        let changed: BTreeSet<&str> = declared.keys().copied().filter(|below| is_same(below) == Some(false)).collect();
         files(&parsed, &tree, &changed, root, &mut checked);
     }
-    compare(&parsed, &there, root, &mut checked);
+    compare(&parsed, &existing, root, &mut checked);
     Ok(checked)
 }
 
 /// Findings about files.
-fn files(manifest: &Manifest, tree: &Tree, changed: &BTreeSet<&str>, root: &Path, checked: &mut Checked) {
+fn files(manifest: &Manifest, tree: &FileTree, changed: &BTreeSet<&str>, root: &Path, checked: &mut Checked) {
     for file in manifest.files.iter().filter(|file| is_below(&file.path)) {
-        let said = format!("the manifest has {} with SHA-256 {}", text::plural(file.bytes, "byte"), file.sha256);
+        let declared = format!("the manifest has {} with SHA-256 {}", text::plural(file.bytes, "byte"), file.sha256);
         let (count, finding) = if tree.links.contains_key(&file.path) {
             (&mut checked.files.changed, linked())
         } else if changed.contains(&*file.path) {
-            let message = format!("it is another file: {said}");
+            let message = format!("it is another file: {declared}");
             (&mut checked.files.changed, Diagnostic::new(rules::MANIFEST_CHANGED, message))
         } else if tree.files.contains_key(&file.path) {
             checked.files.same += 1;
             continue;
         } else {
-            let message = format!("it is missing: {said}");
+            let message = format!("it is missing: {declared}");
             (&mut checked.files.missing, Diagnostic::new(rules::MANIFEST_MISSING, message))
         };
         *count += 1;
         checked.report(&place(root, &file.path), finding);
     }
     if manifest.whole && tree.whole {
-        left_out(tree, root, checked);
+        excluded(tree, root, checked);
         let known: BTreeSet<&str> = manifest.files.iter().map(|file| &*file.path).collect();
         new_files(tree, root, checked, |below| known.contains(below));
     }
@@ -121,12 +121,12 @@ fn linked() -> Diagnostic {
 
 /// A path that no manifest may have.
 fn unsafe_path(path: &str) -> Diagnostic {
-    let path = text::shown(path);
+    let path = text::escape(path);
     Diagnostic::new(rules::MANIFEST_PATH, format!("'{path}' is not a path below the folder, and was not read"))
 }
 
 /// A finding about the folder of version control.
-fn left_out(tree: &Tree, root: &Path, checked: &mut Checked) {
+fn excluded(tree: &FileTree, root: &Path, checked: &mut Checked) {
     if tree.has_git {
         let note = "no manifest has what is in this folder: it was not compared";
         checked.report(&place(root, GIT), Diagnostic::new(rules::MANIFEST_LEFT_OUT, note));
@@ -134,7 +134,7 @@ fn left_out(tree: &Tree, root: &Path, checked: &mut Checked) {
 }
 
 /// The files that are there and were not.
-fn new_files(tree: &Tree, root: &Path, checked: &mut Checked, known: impl Fn(&str) -> bool) {
+fn new_files(tree: &FileTree, root: &Path, checked: &mut Checked, known: impl Fn(&str) -> bool) {
     for below in tree.files.keys().filter(|below| !known(below)) {
         checked.files.new += 1;
         checked.report(&place(root, below), Diagnostic::new(rules::MANIFEST_NEW, "it is not in the manifest"));
@@ -160,11 +160,11 @@ fn parse(bytes: &[u8]) -> std::result::Result<Manifest, String> {
         ));
     }
     if manifest.schema != SCHEMA {
-        return Err(format!("its schema is '{}', but {SCHEMA} was expected", text::shown(&manifest.schema)));
+        return Err(format!("its schema is '{}', but {SCHEMA} was expected", text::escape(&manifest.schema)));
     }
     let mut paths = BTreeSet::new();
     for file in &manifest.files {
-        let path = text::shown(&file.path);
+        let path = text::escape(&file.path);
         if !is_sha256(&file.sha256) {
             return Err(format!("the SHA-256 of '{path}' is not valid"));
         }
@@ -179,24 +179,24 @@ fn parse(bytes: &[u8]) -> std::result::Result<Manifest, String> {
     }
     // A comparison of `content` with a trusted value has to vouch for the other fields, too.
     let contents: Vec<Option<[u8; 32]>> = manifest.tensors.iter().map(content_of).collect();
-    let is_said = |said: Option<&String>, made: Option<&[u8; 32]>| match (said, made) {
-        (Some(said), Some(made)) => said.eq_ignore_ascii_case(&hexadecimal(made)),
-        (said, made) => said.is_none() && made.is_none(),
+    let is_declared = |declared: Option<&String>, made: Option<&[u8; 32]>| match (declared, made) {
+        (Some(declared), Some(made)) => declared.eq_ignore_ascii_case(&hexadecimal(made)),
+        (declared, made) => declared.is_none() && made.is_none(),
     };
     let mut all = manifest.tensors.iter().zip(&contents);
-    if let Some((tensor, _)) = all.find(|(tensor, made)| !is_said(tensor.content.as_ref(), made.as_ref())) {
-        let name = text::shown(&tensor.name);
+    if let Some((tensor, _)) = all.find(|(tensor, made)| !is_declared(tensor.content.as_ref(), made.as_ref())) {
+        let name = text::escape(&tensor.name);
         return Err(format!("the content of '{name}' is not the hash of its name, dtype, shape and elements"));
     }
     let made = set_hash(contents.into_iter().flatten());
-    if !is_said(Some(&manifest.content), Some(&made)) {
+    if !is_declared(Some(&manifest.content), Some(&made)) {
         return Err(format!("its content is not that of its tensors, which is {}", hexadecimal(&made)));
     }
     Ok(manifest)
 }
 
 /// The hash of a tensor by what a manifest says of it; `None` where its elements have none.
-fn content_of(tensor: &TensorRecord) -> Option<[u8; 32]> {
+fn content_of(tensor: &ManifestTensor) -> Option<[u8; 32]> {
     let elements: [u8; 32] = bytes_of(tensor.sha256.as_deref()?)?.try_into().ok()?;
     Some(tensor_hash(&tensor.name, &tensor.dtype, &tensor.shape, &elements))
 }

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 /// How files compare.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct Counts {
+pub struct FileCounts {
     /// Those that are what they were.
     pub same: u64,
     /// Those that are something else now.
@@ -40,7 +40,7 @@ pub struct Checked {
     /// The findings.
     pub findings: Vec<Diagnostic>,
     /// How files compare.
-    pub files: Counts,
+    pub files: FileCounts,
     /// How tensors compare.
     pub tensors: TensorCounts,
 }

@@ -8,15 +8,15 @@ use max_weights::format::{SNIFF_BYTES, sniff};
 use max_weights::source::store;
 use max_weights::tensor::Element;
 use max_weights::workers::Interrupt;
-use max_weights::write::Task;
+use max_weights::write::TaskNumber;
 use max_weights::{Checkpoint, Diagnostic, Error, OpenOptions, Result, check, rules, text};
 
-use super::hash::{Hashed, Tensors, hash};
+use super::hash::{Hashed, TensorHashes, hash};
 use super::tensor_hash::{hexadecimal, set_hash, tensor_hash};
-use super::tree::{Tree, is_below};
-use super::{FileRecord, FingerprintRecord, Manifest, SCHEMA, TensorRecord};
-use crate::bytes::{Bytes, OpenFile};
-use crate::progress::Progress;
+use super::tree::{FileTree, is_below};
+use super::{FingerprintRecord, Manifest, ManifestFile, ManifestTensor, SCHEMA};
+use crate::bytes::{OpenFile, RandomRead};
+use crate::progress::ValidateProgress;
 use crate::share::{self, Share};
 
 /// What the files below a path and their tensors are now; but for some files, such as the one that the manifest is written to. With `fingerprints`
@@ -28,17 +28,17 @@ pub fn create(
     path: &Path,
     leave_out: &[PathBuf],
     fingerprints: bool,
-    task: Option<Task>,
-    progress: &Progress,
+    task: Option<TaskNumber>,
+    progress: &ValidateProgress,
     interrupt: Interrupt<'_>,
 ) -> Result<Manifest> {
-    let mut tree = Tree::of(path, leave_out, interrupt)?;
+    let mut tree = FileTree::of(path, leave_out, interrupt)?;
     if let Some((below, link)) = tree.links.first_key_value() {
-        let cause = format!("'{}' is a link that leads out of the folder, or nowhere", text::shown(below));
+        let cause = format!("'{}' is a link that leads out of the folder, or nowhere", text::escape(below));
         return Err(Diagnostic::new(rules::MANIFEST_LINK, cause).path(&**link).unsupported());
     }
     if let Some((below, path)) = tree.files.iter().find(|(below, _)| !is_below(below)) {
-        let cause = format!("'{}' is a name that systems read as different paths", text::shown(below));
+        let cause = format!("'{}' is a name that systems read as different paths", text::escape(below));
         return Err(Diagnostic::new(rules::MANIFEST_PATH, cause).path(&**path).help("Rename the file").unsupported());
     }
     let task = task.map(|task| {
@@ -59,7 +59,7 @@ pub fn create(
         }
     }
     let (hashed, hashes) = hash(&files, &checkpoints, progress, interrupt)?;
-    let file = |(path, hashed): (&String, Hashed)| FileRecord {
+    let file = |(path, hashed): (&String, Hashed)| ManifestFile {
         path: path.clone(),
         bytes: hashed.bytes,
         sha256: hexadecimal(&hashed.digest),
@@ -86,7 +86,7 @@ pub fn create(
 /// Adds their fingerprints to the records of the tensors of a file.
 fn add_fingerprints<'a>(
     checkpoint: &Checkpoint,
-    records: impl Iterator<Item = &'a mut TensorRecord>,
+    records: impl Iterator<Item = &'a mut ManifestTensor>,
     interrupt: Interrupt<'_>,
 ) -> Result<()> {
     let records: Vec<_> = records.filter(|record| record.sha256.is_some()).collect();
@@ -109,14 +109,14 @@ fn add_fingerprints<'a>(
 pub(super) fn records<'a>(
     file: &'a str,
     checkpoint: &'a Checkpoint,
-    hashes: &'a Tensors,
-) -> impl Iterator<Item = (TensorRecord, Option<[u8; 32]>)> {
+    hashes: &'a TensorHashes,
+) -> impl Iterator<Item = (ManifestTensor, Option<[u8; 32]>)> {
     let is_array = |element| !matches!(element, Element::NoArray(..));
     let all = checkpoint.catalog().table().iter().zip(hashes).filter(move |(info, _)| is_array(info.element));
     all.map(move |(info, sha256)| {
         let dtype = info.element.to_string();
         let content = sha256.as_ref().map(|sha256| tensor_hash(info.name, &dtype, info.shape, sha256));
-        let record = TensorRecord {
+        let record = ManifestTensor {
             name: info.name.to_owned(),
             file: file.to_owned(),
             dtype,
@@ -133,7 +133,7 @@ pub(super) fn records<'a>(
 pub(super) fn open(path: &Arc<Path>, interrupt: Interrupt<'_>) -> Result<Option<Checkpoint>> {
     let file = OpenFile::open(path, interrupt)?;
     let first = file.first(SNIFF_BYTES)?;
-    if sniff(&first, Bytes::len(&file)).is_err() {
+    if sniff(&first, RandomRead::len(&file)).is_err() {
         return Ok(None);
     }
     let options = OpenOptions::default().strict(false);

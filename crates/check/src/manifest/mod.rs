@@ -19,7 +19,7 @@ use crate::share::Share;
 
 pub use bom::bom;
 pub use check::check;
-pub use checked::{Checked, Counts, TensorCounts};
+pub use checked::{Checked, FileCounts, TensorCounts};
 pub use create::create;
 pub(crate) use tensor_hash::{bytes_of, hexadecimal};
 pub use tensor_hash::{set_hash, tensor_hash};
@@ -40,14 +40,14 @@ pub struct Manifest {
     /// The hash of all tensors together; see [`set_hash`].
     pub content: String,
     /// The files, by their paths.
-    pub files: Vec<FileRecord>,
+    pub files: Vec<ManifestFile>,
     /// The tensors, by file and in the order of the file.
-    pub tensors: Vec<TensorRecord>,
+    pub tensors: Vec<ManifestTensor>,
 }
 
 /// One file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FileRecord {
+pub struct ManifestFile {
     /// The path below the folder, with `/`.
     pub path: String,
     /// Its size.
@@ -58,7 +58,7 @@ pub struct FileRecord {
 
 /// One tensor.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TensorRecord {
+pub struct ManifestTensor {
     /// The name.
     pub name: String,
     /// The file that it is in.

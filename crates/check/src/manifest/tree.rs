@@ -9,14 +9,14 @@ use max_weights::source::store;
 use max_weights::workers::Interrupt;
 use max_weights::{Error, Result, text};
 
-use crate::walk::{Found, Walk, lies_in};
+use crate::walk::{FileWalk, WalkedFile, lies_in};
 
 /// The most characters of a path that a manifest may have.
 const MAX_PATH: usize = 4096;
 
 /// Files by their paths below what was given.
 #[derive(Debug, Default)]
-pub(super) struct Tree {
+pub(super) struct FileTree {
     /// Those that are there.
     pub(super) files: BTreeMap<String, Arc<Path>>,
     /// Those that are links to somewhere else, or to nothing; folders among them.
@@ -27,7 +27,7 @@ pub(super) struct Tree {
     pub(super) has_git: bool,
 }
 
-impl Tree {
+impl FileTree {
     /// The files below a path, or the file and the shards that it is the index of; but for these.
     ///
     /// # Errors
@@ -39,7 +39,7 @@ impl Tree {
         let root = if path.is_dir() { path } else { path.parent().unwrap_or(Path::new("")) };
         let root = if root.as_os_str().is_empty() { Path::new(".") } else { root };
         let root = fs::canonicalize(root).map_err(|error| Error::io(root, "find out where it is", error))?;
-        let mut walk = Walk::default();
+        let mut walk = FileWalk::default();
         (walk.without_git, walk.within) = (true, Some(root.clone()));
         walk.add(path, interrupt)?;
         if let Some((_, error)) = walk.unlisted.into_iter().next() {
@@ -47,7 +47,7 @@ impl Tree {
         }
         let leave_out: Vec<PathBuf> = leave_out.iter().filter_map(|path| fs::canonicalize(path).ok()).collect();
         let mut tree = Self { whole: path.is_dir(), has_git: walk.has_git, ..Self::default() };
-        for Found { path, below, .. } in walk.files {
+        for WalkedFile { path, below, .. } in walk.files {
             interrupt()?;
             let real = fs::canonicalize(&path).ok();
             if real.as_ref().is_some_and(|real| leave_out.contains(real)) {
@@ -67,7 +67,7 @@ impl Tree {
 
     /// The same of a server, which has no links.
     fn of_url(url: &Path, leave_out: &[PathBuf], interrupt: Interrupt<'_>) -> Result<Self> {
-        let mut walk = Walk::default();
+        let mut walk = FileWalk::default();
         walk.without_git = true;
         walk.add(url, interrupt)?;
         if let Some((_, error)) = walk.unlisted.into_iter().next() {
@@ -123,7 +123,7 @@ mod tests {
         symlink("../../blobs/0a", at("models--x/snapshots/main/cached")).expect("a link");
         symlink("../../../secret", at("models--x/snapshots/main/outside")).expect("a link");
         symlink("here", at("models--x/snapshots/main/inside")).expect("a link");
-        let tree = Tree::of(&at("models--x/snapshots/main"), &[], &max_weights::uninterrupted).expect("walked");
+        let tree = FileTree::of(&at("models--x/snapshots/main"), &[], &max_weights::uninterrupted).expect("walked");
         assert_eq!(tree.files.keys().collect::<Vec<_>>(), ["cached", "here", "inside"]);
         assert_eq!(tree.links.keys().collect::<Vec<_>>(), ["outside"]);
     }

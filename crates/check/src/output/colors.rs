@@ -15,8 +15,8 @@ pub(super) struct Colors {
 }
 
 impl Colors {
-    pub(super) fn new(wanted: bool) -> Self {
-        if !wanted {
+    pub(super) fn new(requested: bool) -> Self {
+        if !requested {
             return Self::default();
         }
         Self {

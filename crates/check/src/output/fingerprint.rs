@@ -6,7 +6,7 @@ use std::path::Path;
 
 use sha2::{Digest as _, Sha256};
 
-use super::Places;
+use super::ReportPaths;
 
 /// Bytes of the digest that are kept: two findings of one report do not have the same.
 const BYTES: usize = 16;
@@ -14,7 +14,7 @@ const BYTES: usize = 16;
 /// The fingerprints of these findings: of rule, path in the root, member, tensor and global, and of the bytes that run code, not of the offset.
 /// Findings with the same values are numbered, which makes each fingerprint unique.
 pub(crate) fn fingerprints<'a>(findings: impl IntoIterator<Item = &'a Diagnostic>, root: &Path) -> Vec<String> {
-    let mut places = Places::new(root);
+    let mut places = ReportPaths::new(root);
     let mut seen: HashMap<[u8; BYTES], u32> = HashMap::new();
     let number = |finding: &'a Diagnostic| {
         let digest = digest(finding, places.name(finding.file()));

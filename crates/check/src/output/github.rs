@@ -6,8 +6,8 @@ use std::io::{self, Write};
 use max_weights::rules::Severity;
 use max_weights::text;
 
-use super::summary::Summary;
-use super::{Places, Settings, place, sentence, step_summary, word, worst_first};
+use super::summary::ReportSummary;
+use super::{ReportPaths, Settings, place, sentence, step_summary, word, worst_first};
 use crate::report::Report;
 
 /// Annotations that GitHub shows for one step, per severity.
@@ -17,8 +17,8 @@ const MAX_MESSAGE: usize = 2000;
 const MAX_TITLE: usize = 200;
 
 pub(super) fn write(report: &Report, settings: &Settings, out: &mut dyn Write) -> io::Result<()> {
-    let mut places = Places::new(&settings.root);
-    let (mut counts, mut left_out) = ([0usize; 3], 0u64);
+    let mut places = ReportPaths::new(&settings.root);
+    let (mut counts, mut omitted) = ([0usize; 3], 0u64);
     for finding in worst_first(&report.findings) {
         let (command, slot) = match finding.rule.severity {
             Severity::Note => ("notice", 0),
@@ -28,7 +28,7 @@ pub(super) fn write(report: &Report, settings: &Settings, out: &mut dyn Write) -
         let Some(count) = counts.get_mut(slot) else { continue };
         *count += 1;
         if *count > MAX_ANNOTATIONS {
-            left_out += 1;
+            omitted += 1;
             continue;
         }
         let title = format!("{} {} ({})", finding.rule.code, finding.rule.id, word(finding.rule));
@@ -47,23 +47,23 @@ pub(super) fn write(report: &Report, settings: &Settings, out: &mut dyn Write) -
         );
         writeln!(out, "::{command} {file}title={}::{}", property(&text::cut(&title, MAX_TITLE)), data(&message))?;
     }
-    let summary = Summary::new(report);
+    let summary = ReportSummary::new(report);
     for (_, sentence) in summary.verdicts(report) {
         writeln!(out, "{}", data(&sentence))?;
     }
     writeln!(out, "{}", data(&summary.counts(report, settings)))?;
-    if left_out > 0 {
+    if omitted > 0 {
         let where_else = if settings.step_summary.is_some() { "in the step summary" } else { "not shown" };
-        let findings = text::plural(left_out, "more finding");
+        let findings = text::plural(omitted, "more finding");
         writeln!(out, "{findings} {where_else}: a step shows {MAX_ANNOTATIONS} annotations of a severity")?;
     }
     settings.step_summary.as_deref().map_or(Ok(()), |path| {
         let mut file = OpenOptions::new().append(true).create(true).open(path)?;
         // All that a step writes may have 1 MiB together.
-        let there = usize::try_from(file.metadata()?.len()).unwrap_or(usize::MAX);
-        match step_summary::MOST_BYTES.saturating_sub(there) {
-            room if room < step_summary::LEAST_BYTES => Ok(()),
-            room => file.write_all(step_summary::page(report, settings, room).as_bytes()),
+        let present = usize::try_from(file.metadata()?.len()).unwrap_or(usize::MAX);
+        match step_summary::MAX_BYTES.saturating_sub(present) {
+            space if space < step_summary::MIN_BYTES => Ok(()),
+            space => file.write_all(step_summary::page(report, settings, space).as_bytes()),
         }
     })
 }

@@ -7,7 +7,7 @@ use max_weights::{Diagnostic, text};
 use serde_json::{Value, json};
 
 use super::json_text::write_pretty;
-use super::{Places, Settings, fingerprints, is_security, sentence, shorten, worst_first};
+use super::{ReportPaths, Settings, fingerprints, is_security, sentence, shorten, worst_first};
 use crate::report::Report;
 
 /// Findings that are written, the worst first: a merge request with more is not read by anyone.
@@ -17,9 +17,9 @@ const MAX_TEXT: usize = 1000;
 
 pub(super) fn write(report: &Report, settings: &Settings, out: &mut dyn Write) -> io::Result<()> {
     let mut kept = worst_first(&report.findings);
-    let all = kept.len() as u64 + report.left_out;
+    let all = kept.len() as u64 + report.omitted;
     kept.truncate(MAX_ISSUES);
-    let mut places = Places::new(&settings.root);
+    let mut places = ReportPaths::new(&settings.root);
     let numbered = kept.iter().zip(fingerprints(kept.iter().copied(), &settings.root));
     let mut issues: Vec<Value> = numbered
         .map(|(finding, fingerprint)| {
@@ -34,7 +34,7 @@ pub(super) fn write(report: &Report, settings: &Settings, out: &mut dyn Write) -
         })
         .collect();
     shorten(&mut issues);
-    if let Some(description) = left_out(all, issues.len()) {
+    if let Some(description) = omitted(all, issues.len()) {
         issues.push(json!({
             "description": description,
             "check_name": "left-out",
@@ -48,10 +48,10 @@ pub(super) fn write(report: &Report, settings: &Settings, out: &mut dyn Write) -
 }
 
 /// A sentence about findings that are not listed.
-fn left_out(all: u64, listed: usize) -> Option<String> {
-    let left_out = all.checked_sub(listed as u64).filter(|left_out| *left_out > 0)?;
-    let (left_out, listed) = (text::plural(left_out, "finding"), text::grouped(listed as u64));
-    Some(format!("{left_out} left out: only the worst {listed} are listed"))
+fn omitted(all: u64, listed: usize) -> Option<String> {
+    let omitted = all.checked_sub(listed as u64).filter(|omitted| *omitted > 0)?;
+    let (omitted, listed) = (text::plural(omitted, "finding"), text::grouped(listed as u64));
+    Some(format!("{omitted} left out: only the worst {listed} are listed"))
 }
 
 fn described(finding: &Diagnostic) -> String {

@@ -7,8 +7,8 @@ use max_weights::rules::Verdict;
 use serde::Serialize;
 
 use super::json_text::write_pretty;
-use super::summary::{Answers, KindSummary, Summary, key};
-use super::{Places, Settings, fails, fingerprints};
+use super::summary::{Answers, KindSummary, ReportSummary, key};
+use super::{ReportPaths, Settings, fails, fingerprints};
 use crate::report::{Depth, FileReport, Report, TensorSummary};
 use crate::share::Share;
 
@@ -16,7 +16,7 @@ use crate::share::Share;
 const SCHEMA: &str = "max-weights.validate/1";
 
 #[derive(Serialize)]
-struct Object<'a> {
+struct ReportJson<'a> {
     schema: &'a str,
     version: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -25,10 +25,10 @@ struct Object<'a> {
     answer: &'a str,
     fails: bool,
     summary: Totals<'a>,
-    files: Vec<FileRecord<'a>>,
+    files: Vec<FileJson<'a>>,
     findings: Vec<FindingRecord<'a>>,
-    #[serde(skip_serializing_if = "<[TensorRecord]>::is_empty")]
-    statistics: Vec<TensorRecord<'a>>,
+    #[serde(skip_serializing_if = "<[TensorJson]>::is_empty")]
+    statistics: Vec<TensorJson<'a>>,
 }
 
 #[derive(Serialize)]
@@ -40,14 +40,15 @@ struct Totals<'a> {
     errors: u64,
     warnings: u64,
     notes: u64,
-    left_out: u64,
+    #[serde(rename = "left_out")]
+    omitted: u64,
     known: u64,
     ignored: u64,
     kinds: &'a [KindSummary<'a>],
 }
 
 #[derive(Serialize)]
-struct FileRecord<'a> {
+struct FileJson<'a> {
     path: String,
     kind: &'a str,
     bytes: u64,
@@ -100,7 +101,7 @@ struct FindingRecord<'a> {
 }
 
 #[derive(Serialize)]
-struct TensorRecord<'a> {
+struct TensorJson<'a> {
     path: String,
     #[serde(flatten)]
     tensor: &'a TensorSummary,
@@ -108,10 +109,10 @@ struct TensorRecord<'a> {
 
 pub(super) fn write(report: &Report, settings: &Settings, out: &mut dyn Write) -> io::Result<()> {
     let fingerprints = fingerprints(&report.findings, &settings.root);
-    let mut places = Places::new(&settings.root);
-    let summary = Summary::new(report);
+    let mut places = ReportPaths::new(&settings.root);
+    let summary = ReportSummary::new(report);
     let numbered = report.findings.iter().zip(&fingerprints);
-    let object = Object {
+    let object = ReportJson {
         schema: SCHEMA,
         version: super::VERSION,
         task: report.share.as_ref(),
@@ -126,7 +127,7 @@ pub(super) fn write(report: &Report, settings: &Settings, out: &mut dyn Write) -
             errors: summary.errors,
             warnings: summary.warnings,
             notes: summary.notes,
-            left_out: report.left_out,
+            omitted: report.omitted,
             known: report.known,
             ignored: report.ignored,
             kinds: &summary.kinds,
@@ -136,13 +137,13 @@ pub(super) fn write(report: &Report, settings: &Settings, out: &mut dyn Write) -
         statistics: report
             .statistics
             .iter()
-            .map(|tensor| TensorRecord { path: places.name(&tensor.path).to_owned(), tensor })
+            .map(|tensor| TensorJson { path: places.name(&tensor.path).to_owned(), tensor })
             .collect(),
     };
     write_pretty(&object, out)
 }
 
-fn file_record<'a>(file: &'a FileReport, path: &str) -> FileRecord<'a> {
+fn file_record<'a>(file: &'a FileReport, path: &str) -> FileJson<'a> {
     let imports = file.globals.iter().map(|global| Import {
         module: &global.module,
         name: &global.name,
@@ -150,7 +151,7 @@ fn file_record<'a>(file: &'a FileReport, path: &str) -> FileRecord<'a> {
         member: global.member.as_deref(),
         offset: global.offset,
     });
-    FileRecord {
+    FileJson {
         path: path.to_owned(),
         kind: &file.kind,
         bytes: file.bytes,

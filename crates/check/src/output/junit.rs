@@ -7,9 +7,9 @@ use std::path::Path;
 use max_weights::rules::{self, Rule, Severity};
 use max_weights::{Diagnostic, text};
 
-use super::summary::{Summary, about};
+use super::summary::{ReportSummary, about};
 use super::xml::{escaped, lines};
-use super::{PROGRAM, Places, Settings, is_security, sentence, time, word};
+use super::{PROGRAM, ReportPaths, Settings, is_security, sentence, time, word};
 use crate::options::Level;
 use crate::report::{Depth, FileReport, Report};
 
@@ -23,11 +23,11 @@ const MAX_NAME: usize = 1000;
 /// From here on cases have no sentences; GitLab takes files below 30 MB.
 const BYTES_WITH_SENTENCES: usize = 16 << 20;
 /// From here on cases are counted and not written.
-const MOST_BYTES: usize = 26 << 20;
+const MAX_BYTES: usize = 26 << 20;
 
 /// Rules that make one case of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Group {
+enum CaseGroup {
     File,
     Format,
     Security,
@@ -35,7 +35,7 @@ enum Group {
     Folder,
 }
 
-impl Group {
+impl CaseGroup {
     const ALL: [Self; 5] = [Self::File, Self::Format, Self::Security, Self::Values, Self::Folder];
 
     fn of(rule: &Rule) -> Self {
@@ -73,7 +73,7 @@ impl Group {
 
 /// What became of a case; the worst first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Outcome {
+enum CaseOutcome {
     /// The file could not be read.
     Error,
     Failure,
@@ -84,8 +84,8 @@ enum Outcome {
 struct Case<'a> {
     class: usize,
     file: Option<&'a FileReport>,
-    group: Group,
-    outcome: Outcome,
+    group: CaseGroup,
+    outcome: CaseOutcome,
     findings: Vec<&'a Diagnostic>,
 }
 
@@ -94,7 +94,7 @@ pub(super) fn write(report: &Report, settings: &Settings, out: &mut dyn Write) -
     cases.sort_by_key(|case| rank(case.outcome));
     let (mut body, mut counts, mut written) = (String::new(), [0u64; 4], 0usize);
     for case in cases.iter().take(MAX_CASES) {
-        if body.len() > MOST_BYTES {
+        if body.len() > MAX_BYTES {
             break;
         }
         let class = classes.get(case.class).map_or("", String::as_str);
@@ -102,12 +102,12 @@ pub(super) fn write(report: &Report, settings: &Settings, out: &mut dyn Write) -
         written += 1;
         counts[case.outcome as usize] += 1;
     }
-    let summary = Summary::new(report);
+    let summary = ReportSummary::new(report);
     let mut end: Vec<String> = summary.verdicts(report).into_iter().map(|(_, sentence)| sentence).collect();
     end.push(summary.counts(report, settings));
     if written < cases.len() {
-        let left_out = (cases.len() - written) as u64;
-        end.push(format!("{} left out: readers of this format take no more", text::plural(left_out, "case")));
+        let omitted = (cases.len() - written) as u64;
+        end.push(format!("{} left out: readers of this format take no more", text::plural(omitted, "case")));
     }
     let [errors, failures, skipped, _] = counts;
     let (seconds, started) = (report.elapsed.as_secs_f64(), time(settings.started));
@@ -127,17 +127,17 @@ pub(super) fn write(report: &Report, settings: &Settings, out: &mut dyn Write) -
     writeln!(out, "    <system-err></system-err>\n  </testsuite>\n</testsuites>")
 }
 
-fn rank(outcome: Outcome) -> u8 {
+fn rank(outcome: CaseOutcome) -> u8 {
     match outcome {
-        Outcome::Error | Outcome::Failure => 0,
-        Outcome::Skipped => 1,
-        Outcome::Passed => 2,
+        CaseOutcome::Error | CaseOutcome::Failure => 0,
+        CaseOutcome::Skipped => 1,
+        CaseOutcome::Passed => 2,
     }
 }
 
 /// The names of classes, one for each path, and all cases.
 fn cases<'a>(report: &'a Report, settings: &Settings) -> (Vec<String>, Vec<Case<'a>>) {
-    let mut places = Places::new(&settings.root);
+    let mut places = ReportPaths::new(&settings.root);
     let (mut classes, mut seen, mut cases) = (Vec::new(), HashSet::new(), Vec::new());
     let mut by_path: HashMap<&Path, &[Diagnostic]> = HashMap::new();
     for findings in report.findings.chunk_by(|a, b| a.path == b.path) {
@@ -151,9 +151,9 @@ fn cases<'a>(report: &'a Report, settings: &Settings) -> (Vec<String>, Vec<Case<
             class = format!("{class} ({})", classes.len() + 1);
         }
         classes.push(class);
-        for group in Group::ALL {
-            let mut findings: Vec<_> = findings.iter().filter(|finding| Group::of(finding.rule) == group).collect();
-            let always = group != Group::Folder && (group != Group::Values || report.level == Level::Content);
+        for group in CaseGroup::ALL {
+            let mut findings: Vec<_> = findings.iter().filter(|finding| CaseGroup::of(finding.rule) == group).collect();
+            let always = group != CaseGroup::Folder && (group != CaseGroup::Values || report.level == Level::Content);
             if findings.is_empty() && !(always && file.is_some()) {
                 continue;
             }
@@ -162,13 +162,13 @@ fn cases<'a>(report: &'a Report, settings: &Settings) -> (Vec<String>, Vec<Case<
             findings.sort_by_key(|finding| !fails(finding));
             let unreadable = |finding: &&Diagnostic| finding.rule == rules::FILE_UNREADABLE && fails(finding);
             let outcome = if findings.iter().any(unreadable) {
-                Outcome::Error
+                CaseOutcome::Error
             } else if findings.iter().any(fails) {
-                Outcome::Failure
+                CaseOutcome::Failure
             } else if file.is_some_and(|file| group.is_skipped(file)) {
-                Outcome::Skipped
+                CaseOutcome::Skipped
             } else {
-                Outcome::Passed
+                CaseOutcome::Passed
             };
             cases.push(Case { class: classes.len() - 1, file, group, outcome, findings });
         }
@@ -192,13 +192,13 @@ impl Case<'_> {
             sentences => format!("      <system-out>{}</system-out>\n", lines(sentences)),
         };
         let inside = match self.outcome {
-            Outcome::Error => self.element("error", &sentences),
-            Outcome::Failure => self.element("failure", &sentences),
-            Outcome::Skipped => {
+            CaseOutcome::Error => self.element("error", &sentences),
+            CaseOutcome::Failure => self.element("failure", &sentences),
+            CaseOutcome::Skipped => {
                 let why = self.file.map_or_else(String::new, |file| file.note.clone().unwrap_or_else(|| about(file)));
                 format!("      <skipped message=\"{}\"/>\n{}", escaped(&text::cut(&why, MAX_SENTENCE)), output())
             }
-            Outcome::Passed => output(),
+            CaseOutcome::Passed => output(),
         };
         let (class, name) = (escaped(class), self.group.name());
         body.push_str(&format!("    <testcase classname=\"{class}\" name=\"{name}\" time=\"0\""));

@@ -29,7 +29,7 @@ use serde_json::Value;
 pub(crate) use fingerprint::fingerprints;
 pub use json_text::json_escaped;
 pub(crate) use json_text::write_pretty;
-pub(crate) use place::Places;
+pub(crate) use place::ReportPaths;
 pub use text::wrap;
 
 use crate::report::Report;
@@ -42,7 +42,7 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// Bytes of JSON for findings that CI systems surely take: GitHub takes 10 MB of SARIF when it is packed, to which texts may not shrink, and spaces
 /// do.
-const MOST_JSON: usize = 8 << 20;
+const MAX_JSON: usize = 8 << 20;
 /// Bytes that are written at a time.
 const BUFFER: usize = 64 << 10;
 
@@ -66,7 +66,7 @@ impl FromStr for Format {
     fn from_str(word: &str) -> Result<Self, String> {
         Self::from_name(word).ok_or_else(|| {
             let all: Vec<_> = Self::ALL.iter().map(|format| format.name()).collect();
-            format!("'{}' is not a report format: {}", max_weights::text::shown(word), all.join(", "))
+            format!("'{}' is not a report format: {}", max_weights::text::escape(word), all.join(", "))
         })
     }
 }
@@ -157,7 +157,7 @@ fn shorten(values: &mut Vec<Value>) {
     let mut bytes = 0;
     let fits = |value: &&Value| {
         bytes += json_text::len(value);
-        bytes <= MOST_JSON
+        bytes <= MAX_JSON
     };
     let count = values.iter().take_while(fits).count();
     values.truncate(count);

@@ -7,14 +7,14 @@ use max_weights::source::store;
 use max_weights::{Diagnostic, text};
 
 /// Paths as reports have them: relative to a root, with `/`, without `./`.
-pub(crate) struct Places<'a> {
+pub(crate) struct ReportPaths<'a> {
     root: PathBuf,
     /// Where the program runs.
     here: PathBuf,
     names: HashMap<&'a Path, String>,
 }
 
-impl<'a> Places<'a> {
+impl<'a> ReportPaths<'a> {
     /// Paths in this folder; an empty one is the folder that the program runs in.
     pub(crate) fn new(root: &Path) -> Self {
         let here = whole(&std::env::current_dir().unwrap_or_default(), Path::new(""));
@@ -67,8 +67,8 @@ pub(super) fn is_inside(name: &str) -> bool {
 
 /// The place in the file, for people: `archive/data.pkl, tensor 'a', byte 12`; empty if there is none.
 pub(super) fn inside(finding: &Diagnostic) -> String {
-    let member = finding.member.as_deref().map(text::shown);
-    let tensor = finding.tensor.as_deref().map(|tensor| format!("tensor '{}'", text::shown(tensor)));
+    let member = finding.member.as_deref().map(text::escape);
+    let tensor = finding.tensor.as_deref().map(|tensor| format!("tensor '{}'", text::escape(tensor)));
     let offset = finding.offset.map(|offset| format!("byte {offset}"));
     [member, tensor, offset].into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn paths_are_those_in_the_root() {
-        let mut places = Places::new(Path::new("/data/repository"));
+        let mut places = ReportPaths::new(Path::new("/data/repository"));
         for (path, name) in [
             ("/data/repository/models/a.bin", "models/a.bin"),
             ("/data/repository/./models/../b.bin", "b.bin"),
@@ -106,7 +106,7 @@ mod tests {
         ] {
             assert_eq!(places.name(Path::new(path)), name);
         }
-        assert_eq!(Places::new(Path::new("")).name(Path::new("./a/./b.bin")), "a/b.bin");
+        assert_eq!(ReportPaths::new(Path::new("")).name(Path::new("./a/./b.bin")), "a/b.bin");
     }
 
     #[test]
@@ -121,6 +121,6 @@ mod tests {
     fn bytes_that_are_not_utf8_are_escaped() {
         use std::os::unix::ffi::OsStrExt;
         let path = Path::new(std::ffi::OsStr::from_bytes(b"/r/a\xff.bin"));
-        assert_eq!(Places::new(Path::new("/r")).name(path), "a\\xff.bin");
+        assert_eq!(ReportPaths::new(Path::new("/r")).name(path), "a\\xff.bin");
     }
 }

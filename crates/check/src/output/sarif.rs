@@ -8,7 +8,9 @@ use max_weights::{Diagnostic, text};
 use serde_json::{Value, json};
 
 use super::json_text::write_pretty;
-use super::{PROGRAM, Places, Settings, VERSION, fingerprints, is_security, place, sentence, shorten, worst_first};
+use super::{
+    PROGRAM, ReportPaths, Settings, VERSION, fingerprints, is_security, place, sentence, shorten, worst_first,
+};
 use crate::report::{Depth, Report};
 
 /// Results of one run that are kept by GitHub, by severity; the others are left out here, and counted.
@@ -25,7 +27,7 @@ pub(super) fn write(report: &Report, settings: &Settings, out: &mut dyn Write) -
     let mut kept = worst_first(&report.findings);
     kept.truncate(MAX_RESULTS);
     let mut rules: Vec<&'static Rule> = Vec::new();
-    let mut places = Places::new(&settings.root);
+    let mut places = ReportPaths::new(&settings.root);
     let fingerprints = fingerprints(kept.iter().copied(), &settings.root);
     let mut results = Vec::with_capacity(kept.len());
     for (finding, fingerprint) in kept.iter().zip(fingerprints) {
@@ -36,7 +38,7 @@ pub(super) fn write(report: &Report, settings: &Settings, out: &mut dyn Write) -
         results.push(result(finding, rule, places.name(finding.file()), &fingerprint));
     }
     shorten(&mut results);
-    let left_out = report.left_out + (report.findings.len() - results.len()) as u64;
+    let omitted = report.omitted + (report.findings.len() - results.len()) as u64;
     let mut run = json!({
         "tool": { "driver": {
             "name": PROGRAM,
@@ -50,7 +52,7 @@ pub(super) fn write(report: &Report, settings: &Settings, out: &mut dyn Write) -
             "executionSuccessful": true,
             "startTimeUtc": utc(settings.started),
             "endTimeUtc": utc(settings.started.checked_add(report.elapsed).unwrap_or(settings.started)),
-            "toolExecutionNotifications": notifications(report, left_out, results.len(), &mut places),
+            "toolExecutionNotifications": notifications(report, omitted, results.len(), &mut places),
         }],
         "results": results,
     });
@@ -110,11 +112,11 @@ fn describe(rule: &Rule) -> Value {
 }
 
 /// What is not a finding about a line: what was left out, and what was not looked at.
-fn notifications<'a>(report: &'a Report, left_out: u64, kept: usize, places: &mut Places<'a>) -> Vec<Value> {
+fn notifications<'a>(report: &'a Report, omitted: u64, kept: usize, places: &mut ReportPaths<'a>) -> Vec<Value> {
     let mut notifications = Vec::new();
-    if left_out > 0 {
-        let (left_out, kept) = (text::plural(left_out, "finding"), text::grouped(kept as u64));
-        let sentence = format!("{left_out} left out: the worst {kept} are kept");
+    if omitted > 0 {
+        let (omitted, kept) = (text::plural(omitted, "finding"), text::grouped(kept as u64));
+        let sentence = format!("{omitted} left out: the worst {kept} are kept");
         notifications.push(json!({ "level": "warning", "message": { "text": sentence } }));
     }
     for (count, of) in [(report.known, "known from the baseline"), (report.ignored, "ignored by settings")] {

@@ -2,14 +2,14 @@
 
 use max_weights::{Diagnostic, text};
 
-use super::summary::{Summary, seconds};
-use super::{Places, Settings, place, word, worst_first};
+use super::summary::{ReportSummary, seconds};
+use super::{ReportPaths, Settings, place, word, worst_first};
 use crate::report::Report;
 
 /// GitHub's limit on everything that a step writes, in bytes.
-pub(super) const MOST_BYTES: usize = 1 << 20;
+pub(super) const MAX_BYTES: usize = 1 << 20;
 /// With less room than this there is no summary.
-pub(super) const LEAST_BYTES: usize = 16 << 10;
+pub(super) const MIN_BYTES: usize = 16 << 10;
 /// Bytes reserved for the end of the table.
 const END: usize = 2 << 10;
 /// Characters of texts in the table.
@@ -17,8 +17,8 @@ const MAX_TEXT: usize = 400;
 
 /// The summary, in at most `most` bytes.
 pub(super) fn page(report: &Report, settings: &Settings, most: usize) -> String {
-    let summary = Summary::new(report);
-    let mut places = Places::new(&settings.root);
+    let summary = ReportSummary::new(report);
+    let mut places = ReportPaths::new(&settings.root);
     let mut page = String::from("## max-weights validate\n\n");
     for (_, sentence) in summary.verdicts(report) {
         page.push_str(&format!("- **{}**\n", prose(&sentence)));

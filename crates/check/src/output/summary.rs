@@ -68,7 +68,7 @@ fn by_depth<S: Serializer>(counts: &[u64; DEPTHS.len()], serializer: S) -> Resul
 }
 
 /// The summary of a report.
-pub(super) struct Summary<'a> {
+pub(super) struct ReportSummary<'a> {
     /// What the files are, whether or not it is reported.
     pub(super) answers: Answers,
     /// What is reported of them.
@@ -83,7 +83,7 @@ pub(super) struct Summary<'a> {
     pub(super) recognised: Vec<&'a FileReport>,
 }
 
-impl<'a> Summary<'a> {
+impl<'a> ReportSummary<'a> {
     pub(super) fn new(report: &'a Report) -> Self {
         let mut summary = Self {
             answers: Answers::default(),
@@ -136,16 +136,16 @@ impl<'a> Summary<'a> {
             (
                 Verdict::Accepted,
                 accepted,
-                format!("{}, with findings that are left out{}", files(accepted), self.left_out()),
+                format!("{}, with findings that are left out{}", files(accepted), self.omitted()),
             ),
             (Verdict::Unknown, unknown, format!("{}, of which only the kind is known", files(unknown))),
             (Verdict::Clean, clean, format!("{} at the level {}", files(clean), report.level.name())),
         ];
         // Pictures and texts in a folder of weights do not count as unknown weights.
-        let is_said = |verdict: Verdict, count: u64| count > 0 && (verdict != Verdict::Unknown || verdict == worst);
+        let is_declared = |verdict: Verdict, count: u64| count > 0 && (verdict != Verdict::Unknown || verdict == worst);
         let mut verdicts: Vec<(Verdict, String)> = sentences
             .into_iter()
-            .filter(|(verdict, count, _)| is_said(*verdict, *count))
+            .filter(|(verdict, count, _)| is_declared(*verdict, *count))
             .map(|(verdict, _, sentence)| (verdict, format!("{}: {sentence}", verdict.words())))
             .collect();
         // What is about a folder is about none of its files.
@@ -161,7 +161,7 @@ impl<'a> Summary<'a> {
     }
 
     /// What files are of which less is reported.
-    fn left_out(&self) -> String {
+    fn omitted(&self) -> String {
         let Answers { malicious, needs_trust, broken, .. } = self.answers;
         let of = [
             (malicious - self.reported.malicious.min(malicious), "malicious"),
@@ -181,8 +181,8 @@ impl<'a> Summary<'a> {
         let mut counts: Vec<String> = [(self.errors, "error"), (self.warnings, "warning"), (self.notes, "note")]
             .map(|(count, noun)| text::plural(count, noun))
             .into();
-        if report.left_out > 0 {
-            counts.push(format!("{} more of rules with too many in one file", text::grouped(report.left_out)));
+        if report.omitted > 0 {
+            counts.push(format!("{} more of rules with too many in one file", text::grouped(report.omitted)));
         }
         if report.known > 0 {
             counts.push(format!("{} known from the baseline", text::grouped(report.known)));
@@ -203,7 +203,7 @@ pub(super) fn seconds(report: &Report) -> String {
 
 /// A file in a line: what it is, how large, how deep it was looked into.
 pub(super) fn about(file: &FileReport) -> String {
-    let mut parts = vec![text::shown(&file.kind), text::size(file.bytes)];
+    let mut parts = vec![text::escape(&file.kind), text::size(file.bytes)];
     if let Some(tensors) = file.tensors {
         parts.push(text::plural(tensors, "tensor"));
     }

@@ -7,8 +7,8 @@ use anstyle::Style;
 use max_weights::{Diagnostic, text};
 
 use super::colors::Colors;
-use super::summary::{DEPTHS, Summary, about, seconds};
-use super::{Places, Settings, place, word};
+use super::summary::{DEPTHS, ReportSummary, about, seconds};
+use super::{ReportPaths, Settings, place, word};
 use crate::report::{Depth, FileReport, Report};
 
 /// Files without findings that the list of unexamined files names.
@@ -18,7 +18,7 @@ const NARROWEST: usize = 40;
 
 pub(super) fn write(report: &Report, settings: &Settings, out: &mut dyn Write) -> io::Result<()> {
     let mut page = Page { out, colors: Colors::new(settings.color), width: settings.width.max(NARROWEST) };
-    let mut places = Places::new(&settings.root);
+    let mut places = ReportPaths::new(&settings.root);
     let mut files = report.files.iter().collect::<Vec<_>>();
     files.sort_by(|a, b| a.path.cmp(&b.path));
     for findings in report.findings.chunk_by(|a, b| a.path == b.path) {
@@ -80,8 +80,8 @@ impl Page<'_> {
         Ok(())
     }
 
-    fn summary<'a>(&mut self, report: &'a Report, settings: &Settings, places: &mut Places<'a>) -> io::Result<()> {
-        let summary = Summary::new(report);
+    fn summary<'a>(&mut self, report: &'a Report, settings: &Settings, places: &mut ReportPaths<'a>) -> io::Result<()> {
+        let summary = ReportSummary::new(report);
         let looked = format!(
             "{}, {} in {}, level {}",
             text::plural(report.files.len() as u64, "file"),
@@ -105,7 +105,7 @@ impl Page<'_> {
     }
 
     /// The table of kinds and depths, of which only those are there that some file has.
-    fn kinds(&mut self, summary: &Summary<'_>) -> io::Result<()> {
+    fn kinds(&mut self, summary: &ReportSummary<'_>) -> io::Result<()> {
         let has =
             |depth: usize| summary.kinds.iter().any(|kind| kind.depths.get(depth).is_some_and(|count| *count > 0));
         let depths: Vec<usize> = (0..DEPTHS.len()).filter(|depth| has(*depth)).collect();
@@ -117,7 +117,7 @@ impl Page<'_> {
                 .filter(|(_, count)| *count > 0)
                 .map(|(depth, count)| format!("{} {}", depth.name(), text::grouped(count)))
                 .collect();
-            let name = text::shown(kind.kind);
+            let name = text::escape(kind.kind);
             let line = format!(
                 "{name:kind_width$}  {:>7}  {:>9}  {}",
                 text::grouped(kind.files),
@@ -129,14 +129,14 @@ impl Page<'_> {
         Ok(())
     }
 
-    fn listed<'a>(&mut self, title: &str, files: &[&'a FileReport], places: &mut Places<'a>) -> io::Result<()> {
+    fn listed<'a>(&mut self, title: &str, files: &[&'a FileReport], places: &mut ReportPaths<'a>) -> io::Result<()> {
         if files.is_empty() {
             return Ok(());
         }
         self.line(0, &format!("{title}:"))?;
         for file in files.iter().take(MAX_LISTED) {
             let mut line = text::printable(places.name(&file.path)).into_owned();
-            line.push_str(&format!(" ({})", text::shown(&file.kind)));
+            line.push_str(&format!(" ({})", text::escape(&file.kind)));
             if let Some(note) = file.note.as_deref().filter(|_| file.depth == Depth::NotLookedAt) {
                 line.push_str(&format!(": {}", text::printable(note)));
             }

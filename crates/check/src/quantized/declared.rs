@@ -7,24 +7,24 @@ use std::io::{ErrorKind, Read as _};
 use std::path::Path;
 use std::sync::Arc;
 
-use max_weights::text::shown;
+use max_weights::text::escape;
 use max_weights::{Diagnostic, Error, Result, rules};
 use regex_lite::Regex;
 use serde_json::Value;
 
 use crate::expressions::{MAX_EXPRESSIONS, at_start, whole};
 use crate::glob::Glob;
-use crate::json::{Dialect, Document, MAX_CONFIGURATION, MAX_VALUES, number, text, texts};
+use crate::json::{Document, JsonDialect, MAX_CONFIGURATION, MAX_VALUES, number, text, texts};
 
 /// Targets of groups that are read: more than any model has kinds of layers.
 const MAX_TARGETS: usize = 4096;
 /// What one file says of quantization, if it says anything.
-type Reader = fn(Arc<Path>, &Value) -> Option<Declared>;
+type DeclarationReader = fn(Arc<Path>, &Value) -> Option<DeclaredQuantization>;
 /// The files that may say it; the first that does counts.
-const FILES: [(&str, Reader); 3] = [
-    ("config.json", Declared::of_config),
-    ("quantize_config.json", Declared::of_gptq),
-    ("hf_quant_config.json", Declared::of_modelopt),
+const FILES: [(&str, DeclarationReader); 3] = [
+    ("config.json", DeclaredQuantization::of_config),
+    ("quantize_config.json", DeclaredQuantization::of_gptq),
+    ("hf_quant_config.json", DeclaredQuantization::of_modelopt),
 ];
 const AUTO_ROUND: &str = "auto-round";
 /// Layouts of methods that have several; those that are not here are for one kernel.
@@ -41,7 +41,7 @@ const MAX_KNOWN: usize = 10_000;
 
 /// The declared quantization of a model.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Method {
+pub enum QuantizationMethod {
     /// GPTQ, or AutoRound that packs as it does.
     Gptq,
     /// AWQ, or AutoRound that packs as it does.
@@ -84,15 +84,15 @@ pub struct Scheme {
 
 /// The declared quantization.
 #[derive(Debug)]
-pub struct Declared {
+pub struct DeclaredQuantization {
     /// The file that says it.
     pub path: Arc<Path>,
     /// Whether it is a separate file that loaders need not read, and that may be left over.
-    pub is_beside: bool,
+    pub is_companion: bool,
     /// The unchanged word for the method; empty without one.
     pub word: String,
     /// The method that the word names.
-    pub method: Method,
+    pub method: QuantizationMethod,
     /// That of all layers; none where they differ, or nothing is certain.
     pub scheme: Option<Scheme>,
     /// Where layers differ: the targets, sorted, and the scheme of the weights of each.
@@ -121,7 +121,7 @@ struct Excluded {
     without_digits: Vec<Regex>,
 }
 
-impl Declared {
+impl DeclaredQuantization {
     /// What the files of a folder say.
     ///
     /// # Errors
@@ -132,7 +132,7 @@ impl Declared {
             let path: Arc<Path> = folder.join(name).into();
             let fault = |problem: &str| {
                 let help = "It says how the weights are quantized: repair it, or move the weights away from it";
-                let cause = format!("this is no configuration: {}", shown(problem));
+                let cause = format!("this is no configuration: {}", escape(problem));
                 Diagnostic::new(rules::SET_JSON, cause).path(&*path).help(help).format()
             };
             let mut bytes = Vec::new();
@@ -145,7 +145,8 @@ impl Declared {
             if bytes.len() as u64 > MAX_CONFIGURATION {
                 return Err(fault(&format!("it has more than {MAX_CONFIGURATION} bytes")));
             }
-            let document = Document::read(&bytes, Dialect::Python, MAX_VALUES).map_err(|problem| fault(&problem))?;
+            let document =
+                Document::read(&bytes, JsonDialect::Python, MAX_VALUES).map_err(|problem| fault(&problem))?;
             if let Some(kind) = not_an_object(&document.value) {
                 return Err(fault(&format!("it is a {kind}, not an object")));
             }
@@ -165,64 +166,64 @@ impl Declared {
         let of_text = config.get("text_config").and_then(|text| text.get("quantization_config"));
         // The last is the older key of compressed-tensors.
         let candidates = [config.get("quantization_config"), of_text, config.get("compression_config")];
-        let said = candidates.into_iter().flatten().find(|said| said.is_object())?;
+        let spec = candidates.into_iter().flatten().find(|spec| spec.is_object())?;
         let by_key = || {
             let words =
                 [("load_in_4bit", "bitsandbytes"), ("quant_algo", "modelopt"), ("config_groups", "compressed-tensors")];
-            words.iter().find(|(key, _)| said.get(key).is_some()).map(|(_, word)| *word)
+            words.iter().find(|(key, _)| spec.get(key).is_some()).map(|(_, word)| *word)
         };
-        let word = text(said, "quant_method").filter(|word| !word.is_empty()).or_else(by_key).unwrap_or_default();
-        Some(Self::of(path, word, said))
+        let word = text(spec, "quant_method").filter(|word| !word.is_empty()).or_else(by_key).unwrap_or_default();
+        Some(Self::of(path, word, spec))
     }
 
     /// AutoGPTQ's `quantize_config.json`.
     pub fn of_gptq(path: Arc<Path>, config: &Value) -> Option<Self> {
         number(config, "bits")?;
         let word = text(config, "quant_method").unwrap_or("gptq");
-        Some(Self { is_beside: true, ..Self::of(path, word, config) })
+        Some(Self { is_companion: true, ..Self::of(path, word, config) })
     }
 
     /// ModelOpt's `hf_quant_config.json`.
     pub fn of_modelopt(path: Arc<Path>, config: &Value) -> Option<Self> {
-        let said = config.get("quantization")?;
-        text(said, "quant_algo")?;
-        Some(Self::of(path, "modelopt", said))
+        let spec = config.get("quantization")?;
+        text(spec, "quant_algo")?;
+        Some(Self::of(path, "modelopt", spec))
     }
 
-    fn of(path: Arc<Path>, word: &str, said: &Value) -> Self {
-        let flag = |key: &str| said.get(key).and_then(Value::as_bool);
+    fn of(path: Arc<Path>, word: &str, spec: &Value) -> Self {
+        let flag = |key: &str| spec.get(key).and_then(Value::as_bool);
         let keys: &[&str] = match word {
             "auto-round" | "intel/auto-round" => &["packing_format", "backend"],
             _ => &["checkpoint_format", "format", "version"],
         };
-        let mut layout = keys.iter().find_map(|key| text(said, key)).map(str::to_lowercase);
+        let mut layout = keys.iter().find_map(|key| text(spec, key)).map(str::to_lowercase);
         let mut word = word;
         let method = match word {
-            "gptq" => Method::Gptq,
-            "awq" => Method::Awq,
+            "gptq" => QuantizationMethod::Gptq,
+            "awq" => QuantizationMethod::Awq,
             "auto-round" | "intel/auto-round" => {
                 word = AUTO_ROUND;
                 let layout = layout.get_or_insert_with(|| "auto_round".to_owned());
                 match layout.as_str() {
-                    layout if layout.contains("awq") => Method::Awq,
-                    layout if LAYOUTS[2].1.contains(&layout) => Method::Gptq,
-                    _ => Method::Other,
+                    layout if layout.contains("awq") => QuantizationMethod::Awq,
+                    layout if LAYOUTS[2].1.contains(&layout) => QuantizationMethod::Gptq,
+                    _ => QuantizationMethod::Other,
                 }
             }
-            "fp8" => Method::Fp8,
-            "compressed-tensors" => Method::CompressedTensors,
-            "modelopt" => Method::ModelOpt(text(said, "quant_algo").unwrap_or_default().to_owned()),
-            "mxfp4" => Method::Mxfp4,
+            "fp8" => QuantizationMethod::Fp8,
+            "compressed-tensors" => QuantizationMethod::CompressedTensors,
+            "modelopt" => QuantizationMethod::ModelOpt(text(spec, "quant_algo").unwrap_or_default().to_owned()),
+            "mxfp4" => QuantizationMethod::Mxfp4,
             "bitsandbytes" => {
                 let is_four = |key: &str| flag(key) == Some(true);
-                Method::BitsAndBytes { four: is_four("load_in_4bit") || is_four("_load_in_4bit") }
+                QuantizationMethod::BitsAndBytes { four: is_four("load_in_4bit") || is_four("_load_in_4bit") }
             }
-            _ => Method::Other,
+            _ => QuantizationMethod::Other,
         };
-        let (groups, mut problem) = of_config_groups(said);
+        let (groups, mut problem) = of_config_groups(spec);
         let of_all = match method {
-            Method::Fp8 => Some(Scheme { bits: Some(8), ..of_whole(said) }),
-            Method::Gptq | Method::Awq | Method::ModelOpt(_) => of_groups(said),
+            QuantizationMethod::Fp8 => Some(Scheme { bits: Some(8), ..of_whole(spec) }),
+            QuantizationMethod::Gptq | QuantizationMethod::Awq | QuantizationMethod::ModelOpt(_) => of_groups(spec),
             _ => None,
         };
         let first = groups.first().map(|(_, scheme)| scheme);
@@ -239,15 +240,15 @@ impl Declared {
         let zero_points = flag("zero_point").filter(|_| word == "awq");
         Self {
             path,
-            is_beside: false,
+            is_companion: false,
             word: word.to_owned(),
             scheme,
             targets: targets.into_iter().collect(),
-            symmetric: zero_points.map(|there| !there).or_else(|| flag("sym")).or_else(|| flag("symmetric")),
+            symmetric: zero_points.map(|present| !present).or_else(|| flag("sym")).or_else(|| flag("symmetric")),
             layout,
-            four_bit: text(said, "bnb_4bit_quant_type").map(str::to_owned),
+            four_bit: text(spec, "bnb_4bit_quant_type").map(str::to_owned),
             problem,
-            excluded: Excluded::of(said, &method),
+            excluded: Excluded::of(spec, &method),
             method,
         }
     }
@@ -264,7 +265,7 @@ impl Declared {
     }
 
     /// Whether names of tensors are enough to tell which group a layer is of: of several classes they do not tell which one it has.
-    pub(crate) fn tells_layers_apart(&self) -> bool {
+    pub(crate) fn distinguishes_layers(&self) -> bool {
         self.targets.iter().filter(|(target, _)| target.starts_with(char::is_uppercase)).count() < 2
     }
 
@@ -346,21 +347,21 @@ fn not_an_object(value: &Value) -> Option<&'static str> {
 }
 
 /// Bits and group of all layers, unless some have their own.
-fn of_groups(said: &Value) -> Option<Scheme> {
+fn of_groups(spec: &Value) -> Option<Scheme> {
     let has_own = ["dynamic", "extra_config", "layers"]
         .iter()
-        .any(|key| said.get(key).and_then(Value::as_object).is_some_and(|map| !map.is_empty()));
+        .any(|key| spec.get(key).and_then(Value::as_object).is_some_and(|map| !map.is_empty()));
     // Without a group size, each program has a different default.
-    if has_own || said.get("group_size").is_none() {
+    if has_own || spec.get("group_size").is_none() {
         return None;
     }
-    let reordered = said.get("desc_act").and_then(Value::as_bool) == Some(true);
-    Some(Scheme { bits: number(said, "bits"), group: number(said, "group_size"), reordered, ..of_whole(said) })
+    let reordered = spec.get("desc_act").and_then(Value::as_bool) == Some(true);
+    Some(Scheme { bits: number(spec, "bits"), group: number(spec, "group_size"), reordered, ..of_whole(spec) })
 }
 
 /// What any method declares for all layers.
-fn of_whole(said: &Value) -> Scheme {
-    Scheme { block: pair(said.get("weight_block_size")), ..Scheme::default() }
+fn of_whole(spec: &Value) -> Scheme {
+    Scheme { block: pair(spec.get("weight_block_size")), ..Scheme::default() }
 }
 
 fn pair(value: Option<&Value>) -> Option<[u64; 2]> {
@@ -372,9 +373,9 @@ fn pair(value: Option<&Value>) -> Option<[u64; 2]> {
 }
 
 /// The `config_groups` of compressed-tensors: their targets, and the scheme of their weights; and what is wrong with a target.
-fn of_config_groups(said: &Value) -> (Vec<(Vec<String>, Scheme)>, Option<String>) {
+fn of_config_groups(spec: &Value) -> (Vec<(Vec<String>, Scheme)>, Option<String>) {
     let mut problem = None;
-    let groups = said.get("config_groups").and_then(Value::as_object).into_iter().flat_map(|groups| groups.values());
+    let groups = spec.get("config_groups").and_then(Value::as_object).into_iter().flat_map(|groups| groups.values());
     let of_group = |group: &Value| {
         let weights = group.get("weights").filter(|weights| weights.is_object())?;
         let targets = match group.get("targets") {
@@ -390,7 +391,7 @@ fn of_config_groups(said: &Value) -> (Vec<(Vec<String>, Scheme)>, Option<String>
         let scheme = Scheme {
             bits: number(weights, "num_bits"),
             group: number(weights, "group_size").filter(|_| !matches!(strategy, Some("channel" | "tensor"))),
-            block: of_whole(said).block.or_else(|| pair(weights.get("block_structure"))),
+            block: of_whole(spec).block.or_else(|| pair(weights.get("block_structure"))),
             whole: strategy == Some("tensor"),
             rows: strategy == Some("channel"),
             symmetric: weights.get("symmetric").and_then(Value::as_bool),
@@ -410,15 +411,15 @@ fn problem_of(targets: &BTreeMap<String, Scheme>) -> Option<String> {
     let mut patterns = targets.keys().filter_map(|target| target.strip_prefix("re:"));
     patterns.find_map(|pattern| {
         let error = at_start(pattern).err()?;
-        Some(format!("the target 're:{}' is no pattern that can be tried: {error}", shown(pattern)))
+        Some(format!("the target 're:{}' is no pattern that can be tried: {error}", escape(pattern)))
     })
 }
 
 impl Excluded {
-    fn of(said: &Value, method: &Method) -> Self {
+    fn of(spec: &Value, method: &QuantizationMethod) -> Self {
         let keys = ["modules_to_not_convert", "llm_int8_skip_modules", "ignore", "exclude_modules", "ignored_layers"];
-        let mut excluded = Self { below: *method != Method::CompressedTensors, ..Self::default() };
-        for word in keys.iter().flat_map(|key| texts(said, key)) {
+        let mut excluded = Self { below: *method != QuantizationMethod::CompressedTensors, ..Self::default() };
+        for word in keys.iter().flat_map(|key| texts(spec, key)) {
             // An expression has to fit the whole name: where it fits only its start, programs differ.
             if let Some(expression) = word.strip_prefix("re:") {
                 excluded.expression(expression);
@@ -434,7 +435,7 @@ impl Excluded {
     fn expression(&mut self, expression: &str) {
         let count = self.with_digits.len() + self.without_digits.len();
         let Some(regex) = whole(expression).filter(|_| count < MAX_EXPRESSIONS) else { return };
-        if tells_numbers_apart(expression) {
+        if distinguishes_numbers(expression) {
             self.with_digits.push(regex);
         } else {
             self.without_digits.push(regex);
@@ -443,7 +444,7 @@ impl Excluded {
 }
 
 /// Whether an expression has digits, or something that may match some of them: a class of characters, or an escape other than that of a dot.
-fn tells_numbers_apart(expression: &str) -> bool {
+fn distinguishes_numbers(expression: &str) -> bool {
     let rest = expression.replace(r"\.", "");
     rest.contains(|c: char| c.is_ascii_digit() || matches!(c, '[' | '\\' | '{'))
 }
@@ -453,8 +454,8 @@ mod tests {
     use super::*;
 
     fn excludes(words: &[&str], layer: &str) -> bool {
-        let said = serde_json::json!({"quant_method": "compressed-tensors", "ignore": words});
-        Declared::of(Path::new("").into(), "compressed-tensors", &said).excludes(layer, &mut HashMap::new())
+        let spec = serde_json::json!({"quant_method": "compressed-tensors", "ignore": words});
+        DeclaredQuantization::of(Path::new("").into(), "compressed-tensors", &spec).excludes(layer, &mut HashMap::new())
     }
 
     #[test]
@@ -472,8 +473,8 @@ mod tests {
             assert!(!excludes(&[word], other), "{word} {other}");
         }
         // The method excludes everything below a name.
-        let said = serde_json::json!({"modules_to_not_convert": ["model.vision"]});
-        let declared = Declared::of(Path::new("").into(), "fp8", &said);
+        let spec = serde_json::json!({"modules_to_not_convert": ["model.vision"]});
+        let declared = DeclaredQuantization::of(Path::new("").into(), "fp8", &spec);
         assert!(
             declared.excludes("model.vision.0.up", &mut HashMap::new())
                 && !declared.excludes("model.vision_tower.0", &mut HashMap::new())

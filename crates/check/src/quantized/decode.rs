@@ -3,17 +3,17 @@
 
 use std::ops::Range;
 
-use max_weights::buffer::{self, Buffer, Index, PackedCodes, PackedGroups};
+use max_weights::buffer::{self, Buffer, IndexPart, PackedCodes, PackedGroups};
 use max_weights::checkpoint::{Checkpoint, Decode, Grain};
 use max_weights::dtype::DType;
 use max_weights::memory::{Block, Exclusive};
 use max_weights::quant::{self, After};
-use max_weights::text::shown;
+use max_weights::text::escape;
 use max_weights::workers::Interrupt;
 use max_weights::{Error, Result};
 
-use super::layout::{Layout, Way};
-use super::parts::Part;
+use super::layout::{ScaleRule, WeightLayout};
+use super::parts::TensorRole;
 
 /// What bitsandbytes divides int8 by is 127, as a factor.
 const ROW_FACTOR: f32 = 7.874_016e-3;
@@ -23,24 +23,24 @@ const WORD: u64 = 32;
 const ELEMENTS: u64 = 128;
 
 /// Rows of one matrix of a weight; `None` for all of the weight.
-type Piece = Option<(u64, Range<u64>)>;
+type MatrixRows = Option<(u64, Range<u64>)>;
 
 /// A quantized weight that can be decoded: its layout, and the numbers of its parts.
 #[derive(Debug, Clone)]
-pub struct Decoder {
+pub struct WeightDecoder {
     /// What was decided of it.
-    pub layout: Layout,
-    parts: Vec<(Part, usize)>,
+    pub layout: WeightLayout,
+    parts: Vec<(TensorRole, usize)>,
     /// What its elements become.
     pub dtype: DType,
 }
 
-impl Decoder {
+impl WeightDecoder {
     /// The decoder of a weight of these parts, by their numbers.
     ///
     /// # Errors
     /// A dtype that quantized weights do not decode to.
-    pub fn new(layout: Layout, parts: impl Iterator<Item = (Part, usize)>, dtype: DType) -> Self {
+    pub fn new(layout: WeightLayout, parts: impl Iterator<Item = (TensorRole, usize)>, dtype: DType) -> Self {
         Self { layout, parts: parts.collect(), dtype }
     }
 
@@ -61,23 +61,26 @@ impl Decoder {
     fn piece(
         &self,
         checkpoint: &Checkpoint,
-        piece: Piece,
+        piece: MatrixRows,
         out: Option<&mut Exclusive<Buffer>>,
         interrupt: Interrupt<'_>,
     ) -> Result<Buffer> {
-        let work = Work { layout: &self.layout, parts: &self.parts, dtype: self.dtype, checkpoint, interrupt };
+        let work =
+            WeightDecoding { layout: &self.layout, parts: &self.parts, dtype: self.dtype, checkpoint, interrupt };
         match self.layout.way {
-            Way::Blocks | Way::Spread | Way::Multiplied | Way::Divided => work.blocks(piece, out),
-            Way::Rows | Way::Gptq | Way::Awq => work.groups(piece, out),
-            Way::Nibbles | Way::Bytes => work.signed(piece, out),
-            Way::Pairs => work.pairs(piece, out),
-            Way::Nf4 | Way::Fp4 => work.codes(piece, out),
-            Way::Int8 => work.rows_of_bytes(piece, out),
+            ScaleRule::Blocks | ScaleRule::Spread | ScaleRule::Multiplied | ScaleRule::Divided => {
+                work.blocks(piece, out)
+            }
+            ScaleRule::Rows | ScaleRule::Gptq | ScaleRule::Awq => work.groups(piece, out),
+            ScaleRule::Nibbles | ScaleRule::Bytes => work.signed(piece, out),
+            ScaleRule::Pairs => work.pairs(piece, out),
+            ScaleRule::Nf4 | ScaleRule::Fp4 => work.codes(piece, out),
+            ScaleRule::Int8 => work.rows_of_bytes(piece, out),
         }
     }
 }
 
-impl Decode for Decoder {
+impl Decode for WeightDecoder {
     fn grain(&self) -> Grain {
         let layout = &self.layout;
         let [.., rows, row] = *layout.matrix.as_slice() else {
@@ -85,13 +88,15 @@ impl Decode for Decoder {
         };
         let grain = |align: u64| Grain { row, rows, align };
         match layout.way {
-            Way::Blocks | Way::Multiplied | Way::Divided => grain(layout.step[0]),
-            Way::Spread | Way::Nibbles | Way::Bytes | Way::Int8 => grain(1),
-            Way::Pairs => grain(2),
+            ScaleRule::Blocks | ScaleRule::Multiplied | ScaleRule::Divided => grain(layout.step[0]),
+            ScaleRule::Spread | ScaleRule::Nibbles | ScaleRule::Bytes | ScaleRule::Int8 => grain(1),
+            ScaleRule::Pairs => grain(2),
             // The number of words for all rows determines how zero points are packed.
-            Way::Rows if self.has(Part::ZeroPoint) && !WORD.is_multiple_of(layout.bits) => grain(rows.max(1)),
-            Way::Rows | Way::Gptq | Way::Awq => grain(WORD),
-            Way::Nf4 | Way::Fp4 => {
+            ScaleRule::Rows if self.has(TensorRole::ZeroPoint) && !WORD.is_multiple_of(layout.bits) => {
+                grain(rows.max(1))
+            }
+            ScaleRule::Rows | ScaleRule::Gptq | ScaleRule::Awq => grain(WORD),
+            ScaleRule::Nf4 | ScaleRule::Fp4 => {
                 let elements = layout.shape.iter().product::<u64>();
                 let row = self.unit();
                 Grain { row, rows: elements.div_ceil(row).max(1), align: 1 }
@@ -104,8 +109,8 @@ impl Decode for Decoder {
     }
 }
 
-impl Decoder {
-    fn has(&self, part: Part) -> bool {
+impl WeightDecoder {
+    fn has(&self, part: TensorRole) -> bool {
         self.parts.iter().any(|(own, _)| *own == part)
     }
 
@@ -115,21 +120,21 @@ impl Decoder {
     }
 }
 
-fn unit(layout: &Layout) -> u64 {
+fn unit(layout: &WeightLayout) -> u64 {
     let nested = layout.nested.map_or(1, |(nested, _)| nested);
     layout.block[1].max(1).saturating_mul(nested).saturating_mul(ELEMENTS)
 }
 
 /// The decoding of one weight, or of some rows.
-struct Work<'a> {
-    layout: &'a Layout,
-    parts: &'a [(Part, usize)],
+struct WeightDecoding<'a> {
+    layout: &'a WeightLayout,
+    parts: &'a [(TensorRole, usize)],
     dtype: DType,
     checkpoint: &'a Checkpoint,
     interrupt: Interrupt<'a>,
 }
 
-impl Work<'_> {
+impl WeightDecoding<'_> {
     /// The number of the tensor of a role; that of the scales which the layout names.
     fn find(&self, role: &str) -> Option<usize> {
         let own = self.parts.iter().filter(|(part, _)| part.role() == role);
@@ -139,7 +144,7 @@ impl Work<'_> {
 
     fn number(&self, role: &str) -> Result<usize> {
         self.find(role).ok_or_else(|| {
-            Error::Argument(format!("a weight of the scheme {} has no {role}", shown(self.layout.scheme)))
+            Error::Argument(format!("a weight of the scheme {} has no {role}", escape(self.layout.scheme)))
         })
     }
 
@@ -148,11 +153,11 @@ impl Work<'_> {
     }
 
     /// Rows of a part, of which each matrix has `rows`; the whole part without a range.
-    fn rows(&self, role: &str, (matrices, rows): (u64, u64), piece: &Piece) -> Result<Buffer> {
+    fn rows(&self, role: &str, (matrices, rows): (u64, u64), piece: &MatrixRows) -> Result<Buffer> {
         let number = self.number(role)?;
         let Some((matrix, range)) = piece else { return self.checkpoint.tensor(number) };
         let dims = self.checkpoint.catalog().table().get(number).shape;
-        let slice = |start: u64| Index::Slice {
+        let slice = |start: u64| IndexPart::Slice {
             start: Some((start + range.start) as i64),
             stop: Some((start + range.end) as i64),
             step: 1,
@@ -162,7 +167,7 @@ impl Work<'_> {
         if let Some(axis) = (0..dims.len()).find(|axis| front(*axis) == matrices && dims.get(*axis) == Some(&rows)) {
             let (mut rest, mut expression) = (*matrix, vec![slice(0)]);
             for dim in dims.iter().take(axis).rev() {
-                expression.push(Index::At((rest % dim) as i64));
+                expression.push(IndexPart::At((rest % dim) as i64));
                 rest /= dim;
             }
             expression.reverse();
@@ -181,8 +186,8 @@ impl Work<'_> {
     fn columns(&self, role: &str, columns: Option<Range<u64>>) -> Result<Buffer> {
         let number = self.number(role)?;
         let Some(columns) = columns else { return self.checkpoint.tensor(number) };
-        let all = Index::Slice { start: None, stop: None, step: 1 };
-        let some = Index::Slice { start: Some(columns.start as i64), stop: Some(columns.end as i64), step: 1 };
+        let all = IndexPart::Slice { start: None, stop: None, step: 1 };
+        let some = IndexPart::Slice { start: Some(columns.start as i64), stop: Some(columns.end as i64), step: 1 };
         self.checkpoint.part(number, &[all, some])
     }
 
@@ -195,7 +200,7 @@ impl Work<'_> {
     }
 
     /// Elements times the scales of their blocks.
-    fn blocks(&self, piece: Piece, out: Option<&mut Exclusive<Buffer>>) -> Result<Buffer> {
+    fn blocks(&self, piece: MatrixRows, out: Option<&mut Exclusive<Buffer>>) -> Result<Buffer> {
         let layout = self.layout;
         let (matrices, rows, columns) = self.sizes()?;
         let data = self.rows("packed", (matrices, rows), &piece)?;
@@ -204,23 +209,23 @@ impl Work<'_> {
             Some((_, range)) => vec![range.end - range.start, columns],
         };
         let dtype = layout.dtype.unwrap_or(data.dtype());
-        let is_as_it_is = layout.dtype.is_none() && data.shape() == &*signed(&shape);
+        let is_unchanged = layout.dtype.is_none() && data.shape() == &*signed(&shape);
         let data =
-            if is_as_it_is { data } else { data.contiguous(self.interrupt)?.view(dtype, Some(&signed(&shape)))? };
+            if is_unchanged { data } else { data.contiguous(self.interrupt)?.view(dtype, Some(&signed(&shape)))? };
         let scales = self.scales((matrices, rows), &piece)?;
         let block = (layout.step[0] as usize, layout.step[1] as usize);
         buffer::scale_blocks(&data, &scales, block, (self.dtype, false), out, self.interrupt)
     }
 
     /// The scales of the blocks that a weight is decoded in.
-    fn scales(&self, (matrices, rows): (u64, u64), piece: &Piece) -> Result<Buffer> {
+    fn scales(&self, (matrices, rows): (u64, u64), piece: &MatrixRows) -> Result<Buffer> {
         let layout = self.layout;
         let (step, outer) = (layout.step[0].max(1), layout.matrix.len().saturating_sub(2));
         let of_piece = match piece {
             None => rows,
             Some((_, range)) => range.end - range.start,
         };
-        if layout.way == Way::Spread {
+        if layout.way == ScaleRule::Spread {
             let numbers = self.floats(&self.whole("scales")?)?;
             let per = of_piece.div_ceil(step) as usize;
             let scale = |matrix: usize| numbers.get(if numbers.len() > 1 { matrix } else { 0 }).copied();
@@ -249,7 +254,7 @@ impl Work<'_> {
                 scales = scales.contiguous(self.interrupt)?.view(scales.dtype(), Some(&signed(&shape)))?;
             }
         }
-        if layout.way == Way::Blocks {
+        if layout.way == ScaleRule::Blocks {
             return Ok(scales);
         }
         // As the libraries do it: the two scales make one, in float32, by which elements are multiplied.
@@ -262,13 +267,13 @@ impl Work<'_> {
         let made = numbers
             .iter()
             .enumerate()
-            .map(|(at, scale)| if layout.way == Way::Divided { scale / of(at) } else { scale * of(at) });
+            .map(|(at, scale)| if layout.way == ScaleRule::Divided { scale / of(at) } else { scale * of(at) });
         let shape: Vec<u64> = scales.shape().iter().map(|dim| *dim as u64).collect();
         of_floats(made.collect(), &shape)
     }
 
     /// Integers in words, with a scale for each group of inputs.
-    fn groups(&self, piece: Piece, out: Option<&mut Exclusive<Buffer>>) -> Result<Buffer> {
+    fn groups(&self, piece: MatrixRows, out: Option<&mut Exclusive<Buffer>>) -> Result<Buffer> {
         let layout = self.layout;
         let (_, rows, columns) = self.sizes()?;
         let range = piece.as_ref().map(|(_, range)| range.clone());
@@ -277,7 +282,7 @@ impl Work<'_> {
         let of_words = range.clone().map(words);
         let has_zeros = self.find("zero_points").is_some();
         let (kind, packed, scales, zeros) = match layout.way {
-            Way::Rows => {
+            ScaleRule::Rows => {
                 let packed = self.rows("packed", (1, rows), &piece)?;
                 let of_all = self.whole("scales")?;
                 let scales = if of_all.elements() > 1 && range.is_some() {
@@ -289,22 +294,22 @@ impl Work<'_> {
                     // Of all rows there are as many words as their number says, which may have unused bits.
                     Some(words) if of_rows != (0..rows) => {
                         let some =
-                            Index::Slice { start: Some(words.start as i64), stop: Some(words.end as i64), step: 1 };
+                            IndexPart::Slice { start: Some(words.start as i64), stop: Some(words.end as i64), step: 1 };
                         self.checkpoint.part(number, &[some])
                     }
                     _ => self.checkpoint.tensor(number),
                 });
-                (quant::Layout::Rows, packed, scales, number.transpose()?)
+                (quant::CodeLayout::Rows, packed, scales, number.transpose()?)
             }
-            Way::Gptq => {
+            ScaleRule::Gptq => {
                 let packed = self.columns("packed", range.clone())?;
                 let zeros = has_zeros.then(|| self.columns("zero_points", of_words)).transpose()?;
-                (quant::Layout::Gptq, packed, self.columns("scales", range.clone())?, zeros)
+                (quant::CodeLayout::Gptq, packed, self.columns("scales", range.clone())?, zeros)
             }
             _ => {
                 let packed = self.columns("packed", of_words.clone())?;
                 let zeros = has_zeros.then(|| self.columns("zero_points", of_words)).transpose()?;
-                (quant::Layout::Awq, packed, self.columns("scales", range.clone())?, zeros)
+                (quant::CodeLayout::Awq, packed, self.columns("scales", range.clone())?, zeros)
             }
         };
         let scales = if scales.shape().is_empty() {
@@ -332,12 +337,12 @@ impl Work<'_> {
     }
 
     /// Signed integers in bytes, as words of rows whose integers have no sign.
-    fn signed(&self, piece: Piece, out: Option<&mut Exclusive<Buffer>>) -> Result<Buffer> {
+    fn signed(&self, piece: MatrixRows, out: Option<&mut Exclusive<Buffer>>) -> Result<Buffer> {
         let layout = self.layout;
         let (_, rows, columns) = self.sizes()?;
         let of_rows = piece.as_ref().map_or(0..rows, |(_, range)| range.clone());
         let count = of_rows.end - of_rows.start;
-        let flip = if layout.way == Way::Nibbles { 0x88 } else { 0x80 };
+        let flip = if layout.way == ScaleRule::Nibbles { 0x88 } else { 0x80 };
         let numbers = self.floats(&self.whole("scales")?)?;
         // One for all rows, or some for each.
         let per = (numbers.len() / (rows.max(1) as usize)).max(1);
@@ -346,7 +351,7 @@ impl Work<'_> {
         let spread = of_rows.clone().flat_map(|row| (0..per).map(move |group| (row, group)));
         let scales = spread.map(|(row, group)| numbers.get(of_row(row) + group).copied().unwrap_or(f32::NAN));
         let scales = of_floats(scales.collect(), &[count, per as u64])?;
-        let zeros = if layout.way == Way::Bytes {
+        let zeros = if layout.way == ScaleRule::Bytes {
             let points = self.whole("zero_points")?.contiguous(self.interrupt)?;
             let points = points.bytes().unwrap_or_default();
             let at = |row: u64, group: usize| points.get(of_row(row) + group).copied().unwrap_or_default();
@@ -367,7 +372,7 @@ impl Work<'_> {
         let words = words_of(packed.bytes().unwrap_or_default(), row as usize, flip)?;
         let packed = of_bytes(&words, DType::Int32, &[count, row.div_ceil(4)])?;
         let parts = PackedGroups {
-            layout: quant::Layout::Rows,
+            layout: quant::CodeLayout::Rows,
             bits: layout.bits as u32,
             shape: [count as i64, columns as i64],
             packed: &packed,
@@ -381,7 +386,7 @@ impl Work<'_> {
     }
 
     /// Two outputs in a byte, signed integers of four bits: they become two inputs in a byte, without signs.
-    fn pairs(&self, piece: Piece, out: Option<&mut Exclusive<Buffer>>) -> Result<Buffer> {
+    fn pairs(&self, piece: MatrixRows, out: Option<&mut Exclusive<Buffer>>) -> Result<Buffer> {
         let layout = self.layout;
         let (_, rows, inputs) = self.sizes()?;
         let of_rows = piece.as_ref().map_or(0..rows, |(_, range)| range.clone());
@@ -407,7 +412,7 @@ impl Work<'_> {
         let groups = if count == 0 { layout.grid.as_ref().map_or(1, |grid| grid[1]) } else { groups };
         let scales = scales.view(scales.dtype(), Some(&signed(&[count, groups])))?;
         let parts = PackedGroups {
-            layout: quant::Layout::Rows,
+            layout: quant::CodeLayout::Rows,
             bits: layout.bits as u32,
             shape: [count as i64, inputs as i64],
             packed: &packed,
@@ -421,7 +426,7 @@ impl Work<'_> {
     }
 
     /// Codes of bitsandbytes; their values come from its fixed table, not from that in the file.
-    fn codes(&self, piece: Piece, out: Option<&mut Exclusive<Buffer>>) -> Result<Buffer> {
+    fn codes(&self, piece: MatrixRows, out: Option<&mut Exclusive<Buffer>>) -> Result<Buffer> {
         let layout = self.layout;
         let elements = layout.shape.iter().product::<u64>();
         let (unit, block) = (unit(layout), layout.block[1].max(1));
@@ -483,7 +488,7 @@ impl Work<'_> {
     }
 
     /// Int8 of bitsandbytes: rows with the largest magnitude of each.
-    fn rows_of_bytes(&self, piece: Piece, out: Option<&mut Exclusive<Buffer>>) -> Result<Buffer> {
+    fn rows_of_bytes(&self, piece: MatrixRows, out: Option<&mut Exclusive<Buffer>>) -> Result<Buffer> {
         let (_, rows, columns) = self.sizes()?;
         let count = piece.as_ref().map_or(rows, |(_, range)| range.end - range.start);
         let table = (0..=127_i16).chain(-128..=-1).map(f32::from).collect();

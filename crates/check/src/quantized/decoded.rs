@@ -6,15 +6,15 @@ use std::collections::HashSet;
 use max_weights::checkpoint::{Catalog, Checkpoint, DecodedWeight};
 use max_weights::dtype::DType;
 use max_weights::tensor::Element;
-use max_weights::text::shown;
+use max_weights::text::escape;
 use max_weights::workers::stopped_here;
 use max_weights::{Diagnostic, Error, Result};
 
-use super::declared::{Declared, Scheme};
-use super::decode::Decoder;
-use super::group::{Fault, Group, Stop};
-use super::layout::Layout;
-use super::parts::{Layer, Part, is_float8, layers};
+use super::declared::{DeclaredQuantization, Scheme};
+use super::decode::WeightDecoder;
+use super::group::{NoLayout, PartFault, QuantizedGroup};
+use super::layout::WeightLayout;
+use super::parts::{QuantizedLayer, TensorRole, is_float8, layers};
 use super::torchao::entries;
 
 /// What to do where a part does not fit.
@@ -25,7 +25,7 @@ const DECODED: [DType; 3] = [DType::Float32, DType::BFloat16, DType::Float16];
 
 /// A quantized weight, by what its tensors say without being read.
 #[derive(Debug, Clone)]
-pub struct Found {
+pub struct QuantizedWeight {
     /// The name of its layer.
     pub layer: String,
     /// The name that it has where it is not quantized.
@@ -33,53 +33,54 @@ pub struct Found {
     /// The number of the tensor that has its numbers.
     pub packed: usize,
     /// The numbers of all its component tensors.
-    pub parts: Vec<(Part, usize)>,
+    pub parts: Vec<(TensorRole, usize)>,
 }
 
 /// The quantized weights of a checkpoint.
 #[derive(Debug, Clone, Default)]
-pub struct Listing {
+pub struct QuantizedWeights {
     /// In file order.
-    pub found: Vec<Found>,
+    pub found: Vec<QuantizedWeight>,
     /// Tensors with a dtype of quantized weights and unknown scales, or in a checkpoint that declares quantization: their factors are unknown.
     pub unknown: Vec<usize>,
     schemes: Vec<Option<Scheme>>,
     entries: Vec<Option<String>>,
 }
 
-impl Listing {
+impl QuantizedWeights {
     /// Whether a tensor has a dtype that codes have: if none has, no configuration has to be read.
     pub fn is_possible(catalog: &Catalog) -> bool {
         catalog.table().iter().any(|info| is_packed(info.element))
     }
 
     /// The quantized weights of a catalog.
-    pub fn new(catalog: &Catalog, declared: Option<&Declared>) -> Self {
+    pub fn new(catalog: &Catalog, declared: Option<&DeclaredQuantization>) -> Self {
         if !Self::is_possible(catalog) {
             return Self::default();
         }
         let table = catalog.table();
         let layers = layers(table, 0..table.len()).list;
         let none = |_, _| None;
-        let is_quantized = |layer: &&Layer<'_>| Group::new(table, layer, (declared, None), &none).is_quantized();
-        let layers: Vec<&Layer<'_>> = layers.iter().filter(is_quantized).collect();
+        let is_quantized =
+            |layer: &&QuantizedLayer<'_>| QuantizedGroup::new(table, layer, (declared, None), &none).is_quantized();
+        let layers: Vec<&QuantizedLayer<'_>> = layers.iter().filter(is_quantized).collect();
         let names: Vec<&str> = layers.iter().map(|layer| layer.name).collect();
         let schemes = declared.map(|declared| declared.schemes(&names).into_iter().map(Option::<&Scheme>::cloned));
         let schemes = schemes.map_or_else(|| vec![None; names.len()], Iterator::collect);
         let by_name = entries(layers.iter().copied(), catalog.metadata());
         let entry = |name: &&str| by_name.get(&*format!("{name}.weight")).map(|entry| (*entry).to_owned());
         let entries = names.iter().map(entry).collect();
-        let found: Vec<Found> = layers.into_iter().filter_map(Found::of).collect();
+        let found: Vec<QuantizedWeight> = layers.into_iter().filter_map(QuantizedWeight::of).collect();
         let known: HashSet<usize> =
             found.iter().flat_map(|found| found.parts.iter().map(|(_, number)| *number)).collect();
         let others: Vec<usize> = (0..table.len()).filter(|number| !known.contains(number)).collect();
         let (scales, others): (Vec<usize>, Vec<usize>) = others.into_iter().partition(|at| is_scale(table.name(*at)));
         let scaled: HashSet<&str> = scales.iter().flat_map(|scale| scaled_by(table.name(*scale))).collect();
-        let is_said = declared.is_some() || catalog.note().is_some();
+        let is_declared = declared.is_some() || catalog.note().is_some();
         let is_unknown = |number: &usize| {
             let info = table.get(*number);
             let has_scale = || [info.name, module_of(info.name)].into_iter().any(|name| scaled.contains(name));
-            is_codes(info.element) && (is_said || has_scale())
+            is_codes(info.element) && (is_declared || has_scale())
         };
         let unknown = others.into_iter().filter(is_unknown).collect();
         Self { found, unknown, schemes, entries }
@@ -89,9 +90,15 @@ impl Listing {
     ///
     /// # Errors
     /// Parts that are missing or do not fit; a scheme that cannot be decoded, with `cure` as what to do; what reading says.
-    fn layout(&self, checkpoint: &Checkpoint, declared: Option<&Declared>, at: usize, cure: &str) -> Result<Layout> {
+    fn layout(
+        &self,
+        checkpoint: &Checkpoint,
+        declared: Option<&DeclaredQuantization>,
+        at: usize,
+        cure: &str,
+    ) -> Result<WeightLayout> {
         let (catalog, found) = (checkpoint.catalog(), &self.found[at]);
-        let layer = Layer::named(&found.layer, true, |name| catalog.find(name));
+        let layer = QuantizedLayer::named(&found.layer, true, |name| catalog.find(name));
         let failure = RefCell::new(None);
         let values = |number: usize, most: u64| {
             if catalog.table().get(number).bytes() > most {
@@ -108,7 +115,7 @@ impl Listing {
         };
         let scheme = self.schemes.get(at).and_then(Option::as_ref);
         let entry = self.entries.get(at).and_then(Option::as_deref);
-        let group = Group::new(catalog.table(), &layer, (declared, scheme), &values).with_entry(entry);
+        let group = QuantizedGroup::new(catalog.table(), &layer, (declared, scheme), &values).with_entry(entry);
         let decided = group.decide();
         if let Some(error) = failure.take() {
             return Err(error);
@@ -117,17 +124,17 @@ impl Listing {
             return Err(raised(catalog, layer.name, fault));
         }
         let refused = |scheme: &str, cause: &str| {
-            let name = shown(&found.weight);
-            Error::Argument(format!("'{name}' ({}) cannot be decoded: {cause}; {cure}", shown(scheme)))
+            let name = escape(&found.weight);
+            Error::Argument(format!("'{name}' ({}) cannot be decoded: {cause}; {cure}", escape(scheme)))
         };
         match decided {
-            Ok(layout) if layer.has(Part::InputFactors) => {
+            Ok(layout) if layer.has(TensorRole::InputFactors) => {
                 let cause = "its inputs are multiplied by separate factors, which a weight alone cannot include";
                 Err(refused(layout.scheme, cause))
             }
             Ok(layout) => Ok(layout),
-            Err(Stop::Fault(fault)) => Err(raised(catalog, layer.name, fault)),
-            Err(Stop::Refused { scheme, cause, .. }) => Err(refused(&scheme, &cause)),
+            Err(NoLayout::Fault(fault)) => Err(raised(catalog, layer.name, fault)),
+            Err(NoLayout::Refused { scheme, cause, .. }) => Err(refused(&scheme, &cause)),
         }
     }
 
@@ -139,7 +146,7 @@ impl Listing {
     pub fn decoded(
         &self,
         checkpoint: &Checkpoint,
-        declared: Option<&Declared>,
+        declared: Option<&DeclaredQuantization>,
         chosen: impl Iterator<Item = (usize, DType)>,
         cure: &str,
     ) -> Result<Checkpoint> {
@@ -154,21 +161,21 @@ impl Listing {
                 shape: layout.shape.clone(),
                 packed: found.packed,
                 parts: found.parts.iter().map(|(_, number)| *number).collect(),
-                decode: Box::new(Decoder::new(layout, found.parts.iter().copied(), dtype)),
+                decode: Box::new(WeightDecoder::new(layout, found.parts.iter().copied(), dtype)),
             });
         }
         checkpoint.with_decoded(weights)
     }
 
     /// The weights in the layout of gpt-oss's experts, which are decoded as [experts, out, in]: the model has [experts, in, out].
-    pub fn turned(&self) -> impl Iterator<Item = &Found> {
-        self.found.iter().filter(|found| found.parts.iter().any(|(part, _)| *part == Part::Blocks))
+    pub fn turned(&self) -> impl Iterator<Item = &QuantizedWeight> {
+        self.found.iter().filter(|found| found.parts.iter().any(|(part, _)| *part == TensorRole::Blocks))
     }
 }
 
-impl Found {
-    fn of(layer: &Layer<'_>) -> Option<Self> {
-        let parts: Vec<(Part, usize)> = layer.parts().collect();
+impl QuantizedWeight {
+    fn of(layer: &QuantizedLayer<'_>) -> Option<Self> {
+        let parts: Vec<(TensorRole, usize)> = layer.parts().collect();
         let packed = parts.iter().find(|(part, _)| part.role() == "packed")?.1;
         let weight = if layer.is_bare() { layer.name.to_owned() } else { format!("{}.weight", layer.name) };
         Some(Self { layer: layer.name.to_owned(), weight, packed, parts })
@@ -202,7 +209,7 @@ fn module_of(name: &str) -> &str {
     name.rsplit_once('.').map_or("", |(front, _)| front)
 }
 
-fn raised(catalog: &Catalog, name: &str, fault: Fault) -> Error {
+fn raised(catalog: &Catalog, name: &str, fault: PartFault) -> Error {
     let info = fault.tensor.map(|number| catalog.table().get(number));
     let mut found = Diagnostic::new(fault.rule, fault.cause).help(fault.help.unwrap_or(DAMAGED));
     if let Some(file) = info.and_then(|info| catalog.files().get(info.file as usize)) {

@@ -2,7 +2,7 @@
 
 use max_weights::dtype::DType;
 
-use super::parts::Part;
+use super::parts::TensorRole;
 
 // bitsandbytes decodes by these, and not by the table of the file, which it only checks the kind by.
 const NF4: [f32; 16] = [
@@ -48,7 +48,7 @@ pub enum Family {
 
 /// How the numbers of a weight are computed from its parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Way {
+pub enum ScaleRule {
     /// Elements times the scales of their blocks.
     Blocks,
     /// The same, with one scale for each matrix.
@@ -79,11 +79,11 @@ pub enum Way {
 
 /// How one weight is quantized.
 #[derive(Debug, Clone)]
-pub struct Layout {
+pub struct WeightLayout {
     /// The name of the scheme.
     pub scheme: &'static str,
     /// How its numbers are made.
-    pub way: Way,
+    pub way: ScaleRule,
     /// The bits of one packed number.
     pub bits: u64,
     /// The logical shape: [out, in], of experts [experts, out, in].
@@ -91,7 +91,7 @@ pub struct Layout {
     /// Rows and columns that share a scale.
     pub block: [u64; 2],
     /// The tensor of scales.
-    pub scales: Part,
+    pub scales: TensorRole,
     /// Whether there are no zero points; none where only their values would tell.
     pub symmetric: Option<bool>,
     /// Whether an index says which inputs make a group.
@@ -112,13 +112,13 @@ pub struct Layout {
     pub nested: Option<(u64, f32)>,
 }
 
-impl Layout {
+impl WeightLayout {
     pub(super) fn new(
-        (scheme, way): (&'static str, Way),
+        (scheme, way): (&'static str, ScaleRule),
         bits: u64,
         shape: Vec<u64>,
         block: [u64; 2],
-        scales: Part,
+        scales: TensorRole,
     ) -> Self {
         let matrix = shape.clone();
         Self {
@@ -141,7 +141,7 @@ impl Layout {
     }
 }
 
-impl Way {
+impl ScaleRule {
     /// Its name.
     pub fn name(self) -> &'static str {
         match self {

@@ -17,12 +17,12 @@ mod rows;
 mod scheme;
 mod torchao;
 
-pub use declared::{Declared, Method, Scheme};
-pub use decode::Decoder;
-pub use decoded::{DAMAGED, Found, Listing};
-pub use group::{Fault, Group, Stop};
-pub use layout::{Family, Layout, Way};
+pub use declared::{DeclaredQuantization, QuantizationMethod, Scheme};
+pub use decode::WeightDecoder;
+pub use decoded::{DAMAGED, QuantizedWeight, QuantizedWeights};
+pub use group::{NoLayout, PartFault, QuantizedGroup};
+pub use layout::{Family, ScaleRule, WeightLayout};
 pub use order::with_parts_together;
 pub(crate) use parts::is_float;
-pub use parts::{Layer, Layers, Part, is_eight_bit, layers, part_of};
+pub use parts::{Layers, QuantizedLayer, TensorRole, is_eight_bit, layers, part_of};
 pub use torchao::entries;

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use max_weights::tensor::TensorTable;
 
-use super::group::Group;
-use super::parts::{Layer, layers};
+use super::group::QuantizedGroup;
+use super::parts::{QuantizedLayer, layers};
 
 /// The positions of these tensors of a table in their order, but for parts of quantized weights: those follow the packed one at once.
 pub fn with_parts_together(table: &TensorTable, numbers: &[usize]) -> Vec<usize> {
@@ -14,7 +14,8 @@ pub fn with_parts_together(table: &TensorTable, numbers: &[usize]) -> Vec<usize>
     let mut group_of: HashMap<usize, usize> = HashMap::new();
     let mut groups: Vec<Vec<usize>> = Vec::new();
     // Unquantized weights with scales keep their position.
-    let is_quantized = |layer: &Layer<'_>| Group::new(table, layer, (None, None), &|_, _| None).is_quantized();
+    let is_quantized =
+        |layer: &QuantizedLayer<'_>| QuantizedGroup::new(table, layer, (None, None), &|_, _| None).is_quantized();
     for layer in layers(table, numbers.iter().copied()).list.into_iter().filter(is_quantized) {
         let parts = layer.parts().map(|(_, number)| number).filter(|number| !group_of.contains_key(number));
         let parts: Vec<usize> = parts.collect();

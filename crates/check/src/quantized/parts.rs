@@ -11,14 +11,14 @@ macro_rules! parts {
     ($($part:ident $role:literal: $($end:literal)*;)*) => {
         /// What a tensor is to the layer that it belongs to.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-        pub enum Part {
+        pub enum TensorRole {
             $(#[allow(missing_docs, reason = "the table says it")] $part,)*
         }
 
-        const ALL: &[Part] = &[$(Part::$part,)*];
-        const ENDS: &[(&str, Part)] = &[$($(($end, Part::$part),)*)*];
+        const ALL: &[TensorRole] = &[$(TensorRole::$part,)*];
+        const ENDS: &[(&str, TensorRole)] = &[$($(($end, TensorRole::$part),)*)*];
 
-        impl Part {
+        impl TensorRole {
             /// The role that it has in every scheme; empty for parts that mark an unknown layout.
             pub fn role(self) -> &'static str {
                 match self { $(Self::$part => $role,)* }
@@ -75,10 +75,10 @@ parts! {
     Foreign "": ".scale_packed" ".meta" ".bitmask";
 }
 
-const PARTS: usize = Part::Foreign as usize + 1;
+const PARTS: usize = TensorRole::Foreign as usize + 1;
 const NONE: u32 = u32::MAX;
 
-impl Part {
+impl TensorRole {
     /// What a name has behind that of its layer; of several, in the order of the table.
     fn ends(self) -> impl Iterator<Item = &'static str> {
         let of_weight = (self == Self::Weight).then_some(".weight");
@@ -108,13 +108,13 @@ impl Part {
 
 /// The tensors of one layer, by their numbers in the table.
 #[derive(Debug, Clone, Copy)]
-pub struct Layer<'n> {
+pub struct QuantizedLayer<'n> {
     /// The name before that of its parts.
     pub name: &'n str,
     parts: [u32; PARTS],
 }
 
-impl<'n> Layer<'n> {
+impl<'n> QuantizedLayer<'n> {
     /// The layer of this name, whose tensors are found one by one; `below` says whether names of parts may extend its name.
     pub fn named(name: &'n str, below: bool, find: impl Fn(&str) -> Option<usize>) -> Self {
         let mut layer = Self { name, parts: [NONE; PARTS] };
@@ -128,42 +128,42 @@ impl<'n> Layer<'n> {
             }
         }
         if let Some(number) = find(name).filter(|_| below) {
-            layer.parts[Part::Bare as usize] = number as u32;
+            layer.parts[TensorRole::Bare as usize] = number as u32;
         }
         layer
     }
 
     /// A part; a weight under either name.
-    pub fn get<'t>(&self, table: &'t TensorTable, part: Part) -> Option<TensorInfo<'t>> {
+    pub fn get<'t>(&self, table: &'t TensorTable, part: TensorRole) -> Option<TensorInfo<'t>> {
         self.number(part).map(|number| table.get(number))
     }
 
     /// The number of a part in the table.
-    pub fn number(&self, part: Part) -> Option<usize> {
-        let numbers = [self.parts[part as usize], self.parts[Part::Bare as usize]];
-        let either = if part == Part::Weight { &numbers[..] } else { &numbers[..1] };
+    pub fn number(&self, part: TensorRole) -> Option<usize> {
+        let numbers = [self.parts[part as usize], self.parts[TensorRole::Bare as usize]];
+        let either = if part == TensorRole::Weight { &numbers[..] } else { &numbers[..1] };
         either.iter().find(|number| **number != NONE).map(|number| *number as usize)
     }
 
     /// Whether a part is there; a weight under either name.
-    pub fn has(&self, part: Part) -> bool {
+    pub fn has(&self, part: TensorRole) -> bool {
         self.number(part).is_some()
     }
 
     /// Whether the weight has the name of the layer.
     pub fn is_bare(&self) -> bool {
-        !self.has_packed() && self.has(Part::Bare) || self.has(Part::Blocks)
+        !self.has_packed() && self.has(TensorRole::Bare) || self.has(TensorRole::Blocks)
     }
 
     fn has_packed(&self) -> bool {
-        let packed = [Part::QWeight, Part::Packed, Part::Qdata, Part::Blocks];
-        self.parts[Part::Weight as usize] != NONE || packed.into_iter().any(|part| self.has(part))
+        let packed = [TensorRole::QWeight, TensorRole::Packed, TensorRole::Qdata, TensorRole::Blocks];
+        self.parts[TensorRole::Weight as usize] != NONE || packed.into_iter().any(|part| self.has(part))
     }
 
     /// All parts with the numbers of their tensors. Another tensor, whose name is that of the layer, is none.
-    pub fn parts(&self) -> impl Iterator<Item = (Part, usize)> {
+    pub fn parts(&self) -> impl Iterator<Item = (TensorRole, usize)> {
         let is_other = self.has_packed();
-        let known = ALL.iter().filter(move |part| !(part.role().is_empty() || is_other && **part == Part::Bare));
+        let known = ALL.iter().filter(move |part| !(part.role().is_empty() || is_other && **part == TensorRole::Bare));
         known.filter_map(|part| {
             let number = self.parts[*part as usize];
             (number != NONE).then_some((*part, number as usize))
@@ -172,7 +172,8 @@ impl<'n> Layer<'n> {
 
     /// Whether anything but the weight and parts for the activations is there.
     fn is_scaled(&self) -> bool {
-        let others = ALL.iter().filter(|part| !part.is_of_input() && !matches!(part, Part::Weight | Part::Bare));
+        let others =
+            ALL.iter().filter(|part| !part.is_of_input() && !matches!(part, TensorRole::Weight | TensorRole::Bare));
         others.into_iter().any(|part| self.parts[*part as usize] != NONE)
     }
 }
@@ -181,13 +182,13 @@ impl<'n> Layer<'n> {
 #[derive(Debug)]
 pub struct Layers<'t> {
     /// In the order of the table.
-    pub list: Vec<Layer<'t>>,
+    pub list: Vec<QuantizedLayer<'t>>,
     /// Weights of eight bits that no scale goes with, by their numbers in the table.
     pub alone: Vec<u32>,
 }
 
 /// What the name of a tensor says: the layer, and what the tensor is to it. Plain weights are not looked for here.
-pub fn part_of(name: &str) -> Option<(&str, Part)> {
+pub fn part_of(name: &str) -> Option<(&str, TensorRole)> {
     let mut parts = ENDS.iter().filter_map(|(end, part)| Some((name.strip_suffix(end)?, *part)));
     parts.find(|(layer, _)| !layer.is_empty())
 }
@@ -212,12 +213,12 @@ pub(crate) fn is_float(info: &TensorInfo<'_>) -> bool {
 
 /// The quantized layers among these tensors of a table: one walk over the names, and another for their weights.
 pub fn layers(table: &TensorTable, numbers: impl Iterator<Item = usize> + Clone) -> Layers<'_> {
-    let mut list: Vec<Layer<'_>> = Vec::new();
+    let mut list: Vec<QuantizedLayer<'_>> = Vec::new();
     let mut by_name: HashMap<&str, u32> = HashMap::new();
     for number in numbers.clone() {
         let Some((name, part)) = part_of(table.name(number)) else { continue };
         let at = *by_name.entry(name).or_insert_with(|| {
-            list.push(Layer { name, parts: [NONE; PARTS] });
+            list.push(QuantizedLayer { name, parts: [NONE; PARTS] });
             (list.len() - 1) as u32
         });
         if let Some(layer) = list.get_mut(at as usize) {
@@ -229,14 +230,14 @@ pub fn layers(table: &TensorTable, numbers: impl Iterator<Item = usize> + Clone)
         let info = table.get(number);
         let of_module = info.name.strip_suffix(".weight");
         // The weights of experts that are stored as one tensor have the name of the layer.
-        for (name, part) in [(of_module, Part::Weight), (Some(info.name), Part::Bare)] {
+        for (name, part) in [(of_module, TensorRole::Weight), (Some(info.name), TensorRole::Bare)] {
             if let Some(layer) = name.and_then(|name| by_name.get(name)).and_then(|at| list.get_mut(*at as usize)) {
                 layer.parts[part as usize] = number as u32;
             }
         }
         let scaled = of_module.and_then(|name| by_name.get(name)).or_else(|| by_name.get(info.name));
         let scaled = scaled.and_then(|at| list.get(*at as usize));
-        let is_scaled = scaled.is_some_and(Layer::is_scaled);
+        let is_scaled = scaled.is_some_and(QuantizedLayer::is_scaled);
         if !is_scaled && of_module.is_some() && is_eight_bit(info.element) && info.shape.len() == 2 {
             alone.push(number as u32);
         }

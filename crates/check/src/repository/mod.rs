@@ -18,19 +18,19 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 
 use max_weights::rules;
-use max_weights::text::shown;
+use max_weights::text::escape;
 use max_weights::{Diagnostic, Result};
 use serde_json::Value;
 
-use crate::bytes::Bytes;
-use crate::folder::{Entry, Folder, FolderContext};
+use crate::bytes::RandomRead;
+use crate::folder::{FolderContext, FolderListing, ListedFile};
 use crate::json;
 use crate::kind::{Kind, has_suffix};
 use crate::options::Level;
 use crate::report::Depth;
 use crate::words;
 use program::Program;
-use remote_code::{Beside, Reference};
+use remote_code::{ConfigCompanions, Reference};
 pub use yaml::check_yaml;
 
 /// Longer configurations are not read. The longest that are written have the vocabulary of a tokenizer in them.
@@ -49,37 +49,37 @@ const DATA: &str = "
 const WORDS: [&str; 5] = ["\"auto_map\"", "\"trust_remote_code\"", "\"_target_\"", "\"chat_template\"", "__class__"];
 
 /// Looks at the configurations, templates and programs of a folder.
-pub fn check(folder: &Folder, context: &mut FolderContext<'_>) -> Result<()> {
+pub fn check(folder: &FolderListing, context: &mut FolderContext<'_>) -> Result<()> {
     if context.options.level < Level::Structure {
         return Ok(());
     }
-    let mut beside = Beside { folder: Some(&folder.path), ..Beside::default() };
+    let mut companions = ConfigCompanions { folder: Some(&folder.path), ..ConfigCompanions::default() };
     for entry in folder.files.iter().filter(|entry| is_program(entry)) {
-        context.go_on(&entry.path)?;
+        context.check_cancelled(&entry.path)?;
         let Some(bytes) = read(entry, MAX_PROGRAM_BYTES, context)? else { continue };
         if let Some(progress) = context.progress() {
             progress.done.fetch_add(entry.bytes, Ordering::Relaxed);
         }
-        beside.programs.insert(entry.name(), Program::read(&bytes, false));
+        companions.programs.insert(entry.name(), Program::read(&bytes, false));
     }
     let mut referenced: Vec<(String, String)> = Vec::new();
     for entry in &folder.files {
-        context.go_on(&entry.path)?;
-        let named = one_file(entry, &beside, context)?;
+        context.check_cancelled(&entry.path)?;
+        let named = one_file(entry, &companions, context)?;
         let module = |reference: Reference| (reference.module, entry.name().to_owned());
         referenced.extend(named.into_iter().map(module));
     }
-    let run_by = run_by(referenced, &beside.programs);
+    let run_by = run_by(referenced, &companions.programs);
     for entry in folder.files.iter().filter(|entry| is_program(entry)) {
-        context.go_on(&entry.path)?;
-        let Some(program) = beside.programs.get(entry.name()) else { continue };
+        context.check_cancelled(&entry.path)?;
+        let Some(program) = companions.programs.get(entry.name()) else { continue };
         let module = module_of(entry.name());
         let by_name = || programs::run_by_name(entry.name(), &entry.path).map(str::to_owned);
         let why = run_by.get(module).cloned().or_else(by_name);
         programs::findings(program, why.as_deref(), &mut |finding| context.report(&entry.path, finding));
     }
     // Git has samples of those that it would run itself.
-    let is_script = |entry: &&Entry| entry.kind == Kind::Script && !has_suffix(entry.name(), "sample");
+    let is_script = |entry: &&ListedFile| entry.kind == Kind::Script && !has_suffix(entry.name(), "sample");
     for entry in folder.files.iter().filter(is_script) {
         let sentence = "a script, which only runs by hand; what it runs was not looked at";
         context.report(&entry.path, Diagnostic::new(rules::REPOSITORY_PROGRAM, sentence));
@@ -95,7 +95,7 @@ pub fn check(folder: &Folder, context: &mut FolderContext<'_>) -> Result<()> {
 }
 
 /// The bytes of the programs of a folder that are examined beyond a plain read.
-pub(crate) fn program_bytes(folder: &Folder) -> u64 {
+pub(crate) fn program_bytes(folder: &FolderListing) -> u64 {
     folder.files.iter().filter(|entry| is_program(entry)).map(|entry| entry.bytes).sum()
 }
 
@@ -144,13 +144,19 @@ impl Role {
     }
 
     /// Looks at a text without regard to what runs it, and returns the code that it names.
-    fn look(self, name: &str, bytes: &[u8], beside: &Beside<'_>, report: &mut dyn FnMut(Diagnostic)) -> Vec<Reference> {
+    fn look(
+        self,
+        name: &str,
+        bytes: &[u8],
+        companions: &ConfigCompanions<'_>,
+        report: &mut dyn FnMut(Diagnostic),
+    ) -> Vec<Reference> {
         match self {
             Self::Program => {}
             Self::Index => paths::of_index(&json::files_of_index(bytes), report),
             // What is long and by its name no configuration is data, unless a word in it says otherwise.
             Self::Config if bytes.len() > MAX_PLAIN_BYTES && !is_config(name) && !has_word(bytes) => {}
-            Self::Config => return config(name, bytes, beside, report),
+            Self::Config => return config(name, bytes, companions, report),
             Self::Notebook => json::read(bytes).iter().for_each(|value| programs::notebook(value, report)),
             Self::Yaml => check_yaml(bytes, report),
             Self::Template => templates::of_file(bytes, report),
@@ -170,7 +176,7 @@ pub(crate) fn check_member(path: &str, bytes: &[u8], report: &mut dyn FnMut(Diag
     let name = last(path);
     match Role::of(name) {
         Some(Role::Program) => check_program(bytes, programs::run_by_name(name, Path::new(path)), report),
-        Some(role) => drop(role.look(name, bytes, &Beside::default(), report)),
+        Some(role) => drop(role.look(name, bytes, &ConfigCompanions::default(), report)),
         None => {}
     }
 }
@@ -185,7 +191,7 @@ pub fn check_program(bytes: &[u8], run_by: Option<&str>, report: &mut dyn FnMut(
     programs::findings(&Program::read(bytes, false), run_by, report);
 }
 
-fn is_program(entry: &Entry) -> bool {
+fn is_program(entry: &ListedFile) -> bool {
     let is_named = has_suffix(entry.name(), "py pyw") && !matches!(entry.kind, Kind::LfsPointer | Kind::Empty);
     is_named || entry.kind == Kind::Python && !has_suffix(entry.name(), "pyi")
 }
@@ -196,7 +202,11 @@ pub(crate) fn is_compiled(name: &str, kind: Kind) -> bool {
 }
 
 /// Looks at one file by itself, and returns the code that it names.
-fn one_file(entry: &Entry, beside: &Beside<'_>, context: &mut FolderContext<'_>) -> Result<Vec<Reference>> {
+fn one_file(
+    entry: &ListedFile,
+    companions: &ConfigCompanions<'_>,
+    context: &mut FolderContext<'_>,
+) -> Result<Vec<Reference>> {
     let (name, path) = (entry.name(), &entry.path);
     // Names decide and not bytes: a text may begin as a file of weights does, and its loader goes by its name.
     let is_text = !matches!(entry.kind, Kind::LfsPointer | Kind::Empty | Kind::Zeros);
@@ -205,7 +215,7 @@ fn one_file(entry: &Entry, beside: &Beside<'_>, context: &mut FolderContext<'_>)
         Some(Role::Config) if entry.bytes > MAX_CONFIG_BYTES && !is_config(name) => {}
         Some(role) => {
             if let Some(bytes) = read(entry, role.most(), context)? {
-                return Ok(role.look(name, &bytes, beside, &mut |finding| context.report(path, finding)));
+                return Ok(role.look(name, &bytes, companions, &mut |finding| context.report(path, finding)));
             }
         }
         None => {
@@ -219,7 +229,7 @@ fn one_file(entry: &Entry, beside: &Beside<'_>, context: &mut FolderContext<'_>)
 }
 
 /// The bytes of a file; `None` if it is too long, or cannot be read, which is reported.
-fn read(entry: &Entry, most: u64, context: &mut FolderContext<'_>) -> Result<Option<Vec<u8>>> {
+fn read(entry: &ListedFile, most: u64, context: &mut FolderContext<'_>) -> Result<Option<Vec<u8>>> {
     if entry.bytes > most {
         let sentence = format!("{} bytes are too many to look for code in them; {most} are looked at", entry.bytes);
         context.report(&entry.path, Diagnostic::new(rules::REPOSITORY_TOO_LONG, sentence));
@@ -237,7 +247,12 @@ fn read(entry: &Entry, most: u64, context: &mut FolderContext<'_>) -> Result<Opt
     }
 }
 
-fn config(name: &str, bytes: &[u8], beside: &Beside<'_>, report: &mut dyn FnMut(Diagnostic)) -> Vec<Reference> {
+fn config(
+    name: &str,
+    bytes: &[u8],
+    companions: &ConfigCompanions<'_>,
+    report: &mut dyn FnMut(Diagnostic),
+) -> Vec<Reference> {
     let value: Value = match json::read(bytes) {
         Ok(value) => value,
         // A file of another name may hold lines of JSON, or what only its own program reads.
@@ -245,7 +260,7 @@ fn config(name: &str, bytes: &[u8], beside: &Beside<'_>, report: &mut dyn FnMut(
         Err(why) => {
             let sentence = format!(
                 "the configuration is not valid JSON, so what it makes loaders run is unknown: {}",
-                shown(&why)
+                escape(&why)
             );
             report(Diagnostic::new(rules::REPOSITORY_CONFIG_UNREADABLE, sentence));
             return Vec::new();
@@ -255,7 +270,7 @@ fn config(name: &str, bytes: &[u8], beside: &Beside<'_>, report: &mut dyn FnMut(
     if name.starts_with("adapter_config") {
         remote_code::base_model(bytes, &value).into_iter().for_each(&mut *report);
     }
-    remote_code::look(bytes, &value, name, beside, report)
+    remote_code::look(bytes, &value, name, companions, report)
 }
 
 /// Whether loaders read a JSON file of this name as a configuration.
@@ -286,7 +301,7 @@ fn run_by(referenced: Vec<(String, String)>, programs: &HashMap<&str, Program>) 
     let mut seen = HashSet::new();
     let mut waiting: Vec<(String, String)> = referenced
         .into_iter()
-        .map(|(module, config)| (module, format!("{} makes loaders run it", shown(&config))))
+        .map(|(module, config)| (module, format!("{} makes loaders run it", escape(&config))))
         .collect();
     while let Some((module, why)) = waiting.pop() {
         // `folder.module` is in a subfolder, whose check reports the same by its name.
@@ -297,7 +312,7 @@ fn run_by(referenced: Vec<(String, String)>, programs: &HashMap<&str, Program>) 
         let program = programs.get(format!("{module}.py").as_str());
         let siblings = program.map(|program| program.siblings.as_slice()).unwrap_or_default();
         waiting.extend(
-            siblings.iter().map(|name| (name.clone(), format!("{}.py imports it, which loaders run", shown(&module)))),
+            siblings.iter().map(|name| (name.clone(), format!("{}.py imports it, which loaders run", escape(&module)))),
         );
         run_by.insert(module, why);
     }

@@ -5,10 +5,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use max_weights::source::store;
-use max_weights::text::{listed, path as shown_path, shown};
+use max_weights::text::{escape, listed, path as shown_path};
 use max_weights::{Diagnostic, rules};
 
-use crate::folder::{Entry, Folder};
+use crate::folder::{FolderListing, ListedFile};
 use crate::walk::{lies_in, links};
 
 /// Looks at the files that an index names.
@@ -22,7 +22,8 @@ pub(super) fn of_index(files: &BTreeSet<String>, report: &mut dyn FnMut(Diagnost
         });
         if let Some((rule, why)) = found {
             report(
-                Diagnostic::new(rule, format!("weight_map names '{}', which {why}", shown(file))).evidence(shown(file)),
+                Diagnostic::new(rule, format!("weight_map names '{}', which {why}", escape(file)))
+                    .evidence(escape(file)),
             );
         }
     }
@@ -45,7 +46,7 @@ fn leads_out(file: &str) -> Option<&'static str> {
 }
 
 /// Looks at links of files to elsewhere.
-pub(super) fn of_links(folder: &Folder, report: &mut dyn FnMut(&Entry, Diagnostic)) {
+pub(super) fn of_links(folder: &FolderListing, report: &mut dyn FnMut(&ListedFile, Diagnostic)) {
     let mut twins = Vec::new();
     // Servers have no links.
     for entry in folder.files.iter().filter(|entry| !store::is_url(&entry.at)) {
@@ -60,7 +61,7 @@ pub(super) fn of_links(folder: &Folder, report: &mut dyn FnMut(&Entry, Diagnosti
         }
     }
     if let Some(first) = twins.first() {
-        let names = listed(twins.iter().map(|entry| shown(entry.name())));
+        let names = listed(twins.iter().map(|entry| escape(entry.name())));
         let sentence =
             format!("the same bytes have another name elsewhere, through which they can be changed: {names}");
         report(first, Diagnostic::new(rules::REPOSITORY_HARD_LINK, sentence));
@@ -68,7 +69,7 @@ pub(super) fn of_links(folder: &Folder, report: &mut dyn FnMut(&Entry, Diagnosti
 }
 
 /// Where a link leads, if that is outside what was given, and not the store of the hub's cache.
-fn outside(entry: &Entry) -> Option<PathBuf> {
+fn outside(entry: &ListedFile) -> Option<PathBuf> {
     let target = fs::canonicalize(&entry.path).ok()?;
     // What was given is as far above the file as its path below that has parts.
     let above = entry.below.split('/').count();

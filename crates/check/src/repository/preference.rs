@@ -1,9 +1,9 @@
 //! Which of several files with the same weights a loader takes: it loads pickles instead of the safetensors on request.
 
-use max_weights::text::shown;
+use max_weights::text::escape;
 use max_weights::{Diagnostic, rules};
 
-use crate::folder::{Entry, Folder};
+use crate::folder::{FolderListing, ListedFile};
 use crate::kind::{Kind, has_suffix};
 
 /// Names of files of weights: as safetensors, as pickles, and which library decides.
@@ -15,27 +15,27 @@ const PAIRS: [(&str, &str, &str); 4] = [
 ];
 
 /// Says which files the loaders take, where there is a choice.
-pub(super) fn look(folder: &Folder, report: &mut dyn FnMut(&Entry, Diagnostic)) {
+pub(super) fn look(folder: &FolderListing, report: &mut dyn FnMut(&ListedFile, Diagnostic)) {
     if !folder.is_whole {
         return;
     }
     for (safe, pickled, library) in PAIRS {
         let safe = folder.files.iter().find(|entry| is_weights(entry.name(), safe, "safetensors"));
-        let pickles: Vec<&Entry> =
+        let pickles: Vec<&ListedFile> =
             folder.files.iter().filter(|entry| is_weights(entry.name(), pickled, "bin pt pth ckpt")).collect();
         let (Some(safe), Some(first)) = (safe, pickles.first()) else { continue };
         let more = if pickles.len() > 1 { format!(" and {} more", pickles.len() - 1) } else { String::new() };
         let sentence = format!(
             "{}{more} holds weights as pickles in the folder of {}: {library} takes the safetensors, and the pickles with use_safetensors=False",
-            shown(first.name()),
-            shown(safe.name())
+            escape(first.name()),
+            escape(safe.name())
         );
         report(first, Diagnostic::new(rules::REPOSITORY_PICKLE_BESIDE, sentence));
     }
     // A file by the name of safetensors that is none: loaders refuse it or take another one.
     let named = folder.files.iter().filter(|entry| has_suffix(entry.name(), "safetensors"));
     for entry in named.filter(|entry| matches!(entry.kind, Kind::Pickle | Kind::Zip | Kind::TorchLegacy)) {
-        let sentence = format!("{} is named .safetensors, but is {}", shown(entry.name()), entry.kind);
+        let sentence = format!("{} is named .safetensors, but is {}", escape(entry.name()), entry.kind);
         report(entry, Diagnostic::new(rules::REPOSITORY_PICKLE_NAMED_SAFE, sentence));
     }
 }

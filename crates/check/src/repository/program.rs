@@ -65,12 +65,12 @@ pub(super) struct Program {
     /// The encoding that it declares, if that hides what it says.
     pub(super) hidden_by: Option<String>,
     /// The first word by which it may run something else, or reach the network.
-    pub(super) word: Option<Word>,
+    pub(super) word: Option<ProgramWord>,
 }
 
 /// A word of a program, and its line.
 #[derive(Debug)]
-pub(super) struct Word {
+pub(super) struct ProgramWord {
     pub(super) text: String,
     pub(super) line: usize,
     pub(super) statement: String,
@@ -107,7 +107,7 @@ impl Program {
             if program.word.is_none() && runs(word, before, gap, behind, is_notebook, is_import) {
                 let statement = text.get(start_of_statement..).unwrap_or_default();
                 let statement = statement.split(['\n', ';']).next().unwrap_or_default().trim().to_owned();
-                program.word = Some(Word { text: word.to_owned(), line, statement });
+                program.word = Some(ProgramWord { text: word.to_owned(), line, statement });
             }
             (at, before) = (start + word.len(), word);
         }
@@ -117,7 +117,7 @@ impl Program {
 
 /// What a word that counts is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Class {
+enum WordClass {
     Runs,
     HandedOn,
     Network,
@@ -125,10 +125,10 @@ enum Class {
     Other,
 }
 
-static CLASSES: OnceLock<HashMap<&str, Class>> = OnceLock::new();
+static CLASSES: OnceLock<HashMap<&str, WordClass>> = OnceLock::new();
 
 /// The class of a word. The table is made before the lock of its cell is taken, which a child that is forked meanwhile would never get.
-fn class_of(word: &str) -> Option<Class> {
+fn class_of(word: &str) -> Option<WordClass> {
     let classes = CLASSES.get().unwrap_or_else(|| {
         let made = classes();
         CLASSES.get_or_init(|| made)
@@ -136,8 +136,13 @@ fn class_of(word: &str) -> Option<Class> {
     classes.get(word).copied()
 }
 
-fn classes() -> HashMap<&'static str, Class> {
-    let lists = [(RUNS, Class::Runs), (HANDED_ON, Class::HandedOn), (NETWORK, Class::Network), (OTHERS, Class::Other)];
+fn classes() -> HashMap<&'static str, WordClass> {
+    let lists = [
+        (RUNS, WordClass::Runs),
+        (HANDED_ON, WordClass::HandedOn),
+        (NETWORK, WordClass::Network),
+        (OTHERS, WordClass::Other),
+    ];
     lists.iter().flat_map(|(list, class)| words::each(list).map(|word| (word, *class))).collect()
 }
 
@@ -151,20 +156,20 @@ fn runs(word: &str, before: &str, gap: &str, behind: &str, is_notebook: bool, is
     if class.is_none() && word.is_ascii() {
         return false;
     }
-    let beside = gap.trim_matches(SPACES);
+    let companions = gap.trim_matches(SPACES);
     let next = behind.trim_start_matches(SPACES);
-    let is_attribute = beside.ends_with('.');
+    let is_attribute = companions.ends_with('.');
     // A text of one word, the name of an argument or a variable, or words of prose.
     let is_text = gap.ends_with(['"', '\'']) && next.starts_with(['"', '\'']);
     let is_set = before == "def" || next.starts_with(':') || next.starts_with('=') && !next.starts_with("==");
     let follows = next.split(|c| !is_part(c)).next().unwrap_or_default();
-    let is_prose = (beside.is_empty() && !before.is_empty() && !words::has(KEYWORDS, before))
+    let is_prose = (companions.is_empty() && !before.is_empty() && !words::has(KEYWORDS, before))
         || !follows.is_empty() && !words::has(KEYWORDS, follows);
     let is_code = !is_text && !is_set && !is_prose;
     match (class, word) {
-        (Some(Class::Runs), _) => true,
-        (Some(Class::Network), _) => !is_notebook && !is_attribute && is_import,
-        (Some(Class::HandedOn), _) => {
+        (Some(WordClass::Runs), _) => true,
+        (Some(WordClass::Network), _) => !is_notebook && !is_attribute && is_import,
+        (Some(WordClass::HandedOn), _) => {
             let is_inside =
                 next.starts_with('.') && next.trim_start_matches(['.', ' ', '\t', '\x0b']).starts_with("__");
             let is_plain = next.starts_with('.') || is_import && follows != "as";

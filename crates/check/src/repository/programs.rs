@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use max_weights::text::{cut, shown};
+use max_weights::text::{cut, escape};
 use max_weights::{Diagnostic, rules};
 use serde_json::Value;
 
@@ -46,11 +46,11 @@ pub(super) fn findings(program: &Program, run_by: Option<&str>, report: &mut dyn
     if let Some(encoding) = &program.hidden_by {
         let sentence = format!(
             "the program is written in the encoding '{}', which makes it look like something else",
-            shown(encoding)
+            escape(encoding)
         );
         report(
             Diagnostic::new(rules::REPOSITORY_PROGRAM_ENCODING, sentence)
-                .evidence(format!("coding: {}", shown(encoding))),
+                .evidence(format!("coding: {}", escape(encoding))),
         );
     }
     let (rule, sentence) = match (run_by, &program.word) {
@@ -61,7 +61,7 @@ pub(super) fn findings(program: &Program, run_by: Option<&str>, report: &mut dyn
                 "line {}: a program that no configuration here makes loaders run has the word {}, by which it may run \
                  anything or reach the network",
                 word.line,
-                shown(&word.text)
+                escape(&word.text)
             ),
         ),
         (None, None) => {
@@ -102,10 +102,10 @@ pub(super) fn notebook(value: &Value, report: &mut dyn FnMut(Diagnostic)) {
     }
     if let Some(command) = shell.iter().find(|command| !is_usual(command)) {
         let sentence = "the notebook has a shell command, which runs with its cell";
-        report(Diagnostic::new(rules::REPOSITORY_CALL, sentence).evidence(shown(command)));
+        report(Diagnostic::new(rules::REPOSITORY_CALL, sentence).evidence(escape(command)));
     }
     let shell = match shell.first() {
-        Some(first) => format!("; {} shell commands, the first is {}", shell.len(), shown(first)),
+        Some(first) => format!("; {} shell commands, the first is {}", shell.len(), escape(first)),
         None => String::new(),
     };
     // A person runs a notebook cell by cell: what it fetches is no surprise.
@@ -146,6 +146,6 @@ pub(super) fn requirements(bytes: &[u8], report: &mut dyn FnMut(Diagnostic)) {
         let more =
             if lines.len() > 1 { format!(", and {} more lines like it", lines.len() - 1) } else { String::new() };
         let sentence = format!("line {}: installing this fetches and runs code from a URL{more}", number + 1);
-        report(Diagnostic::new(rules::REPOSITORY_REQUIREMENT, sentence).evidence(shown(first.trim())));
+        report(Diagnostic::new(rules::REPOSITORY_REQUIREMENT, sentence).evidence(escape(first.trim())));
     }
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use max_weights::source::store;
-use max_weights::text::shown;
+use max_weights::text::escape;
 use max_weights::{Diagnostic, rules};
 use serde_json::{Map, Value};
 
@@ -46,14 +46,14 @@ pub(super) struct Reference {
 
 /// The known files in the folder of a configuration.
 #[derive(Default)]
-pub(super) struct Beside<'a> {
+pub(super) struct ConfigCompanions<'a> {
     /// The folder.
     pub(super) folder: Option<&'a Path>,
     /// The programs in it, by their names.
     pub(super) programs: HashMap<&'a str, Program>,
 }
 
-impl Beside<'_> {
+impl ConfigCompanions<'_> {
     /// Whether there is a program of this module: `modeling_x` or `unet.my_blocks`.
     fn has_module(&self, module: &str) -> bool {
         let plain = !module.is_empty() && module.split('.').all(|part| !part.is_empty() && !part.contains(['/', '\\']));
@@ -74,13 +74,13 @@ pub(super) fn look(
     text: &[u8],
     value: &Value,
     name: &str,
-    beside: &Beside<'_>,
+    companions: &ConfigCompanions<'_>,
     report: &mut dyn FnMut(Diagnostic),
 ) -> Vec<Reference> {
     let mut references = Vec::new();
     let (mut left, mut trusted) = (MAX_TARGETS, false);
     objects(value, &mut |object| {
-        of_object(object, beside, &mut references);
+        of_object(object, companions, &mut references);
         for (key, target) in targets::of_object(object) {
             if left > 0 {
                 left -= 1;
@@ -96,12 +96,12 @@ pub(super) fn look(
         }
     });
     if name == "model_index.json" || name == "modular_model_index.json" {
-        of_model_index(text, value, beside, &mut references, report);
+        of_model_index(text, value, companions, &mut references, report);
     }
     if name == "modules.json" || name == "router_config.json" {
-        of_modules(text, value, beside, &mut references, report);
+        of_modules(text, value, companions, &mut references, report);
     }
-    for finding in findings(text, &references, beside) {
+    for finding in findings(text, &references, companions) {
         report(finding);
     }
     references
@@ -116,8 +116,8 @@ pub(super) fn trusts(line: Option<usize>) -> Diagnostic {
 }
 
 /// The line of the first occurrence.
-fn line_of(text: &[u8], wanted: &str) -> Option<usize> {
-    json::line_of(text, wanted).map(|(line, _)| line)
+fn line_of(text: &[u8], requested: &str) -> Option<usize> {
+    json::line_of(text, requested).map(|(line, _)| line)
 }
 
 fn quoted(text: &str) -> String {
@@ -136,7 +136,7 @@ pub(super) fn objects(value: &Value, visit: &mut dyn FnMut(&Map<String, Value>))
     }
 }
 
-fn of_object(object: &Map<String, Value>, beside: &Beside<'_>, references: &mut Vec<Reference>) {
+fn of_object(object: &Map<String, Value>, companions: &ConfigCompanions<'_>, references: &mut Vec<Reference>) {
     if references.len() >= MAX_REFERENCES {
         return;
     }
@@ -160,7 +160,7 @@ fn of_object(object: &Map<String, Value>, beside: &Beside<'_>, references: &mut 
     if let Some(pipeline) = object.get("custom_pipeline").and_then(Value::as_str) {
         // Diffusers takes the name of a repository, or of one of its community's programs, where no program is here.
         let here = pipeline.trim_end_matches(".py");
-        let repository = (!beside.has_module(here)).then(|| pipeline.to_owned());
+        let repository = (!companions.has_module(here)).then(|| pipeline.to_owned());
         let module = if repository.is_some() { "pipeline" } else { here };
         let (module, class) = (module.to_owned(), String::new());
         references.push(Reference { repository, module, class, key: "custom_pipeline".to_owned() });
@@ -188,7 +188,7 @@ fn of_object(object: &Map<String, Value>, beside: &Beside<'_>, references: &mut 
         "_blocks_class_name",
     ] {
         let Some(Value::String(class)) = object.get(key) else { continue };
-        if let Some(module) = beside.module_of_class(class) {
+        if let Some(module) = companions.module_of_class(class) {
             references.push(Reference { repository: None, module, class: class.clone(), key: key.to_owned() });
         }
     }
@@ -221,7 +221,7 @@ fn add(key: &str, classes: &Value, references: &mut Vec<Reference>) {
 fn of_model_index(
     text: &[u8],
     value: &Value,
-    beside: &Beside<'_>,
+    companions: &ConfigCompanions<'_>,
     references: &mut Vec<Reference>,
     report: &mut dyn FnMut(Diagnostic),
 ) {
@@ -238,7 +238,7 @@ fn of_model_index(
             continue;
         };
         let mut modules = [library.clone(), format!("{key}.{library}")].into_iter();
-        let here = modules.find(|module| beside.has_module(module) || key == "_class_name");
+        let here = modules.find(|module| companions.has_module(module) || key == "_class_name");
         if let Some(module) = here {
             references.push(Reference { repository: None, module, class: class.clone(), key: key.to_owned() });
         } else if !targets::is_part_of_diffusers(library) || targets::is_dangerous(&format!("{library}.{class}")) {
@@ -255,7 +255,7 @@ fn of_model_index(
 fn of_modules(
     text: &[u8],
     value: &Value,
-    beside: &Beside<'_>,
+    companions: &ConfigCompanions<'_>,
     references: &mut Vec<Reference>,
     report: &mut dyn FnMut(Diagnostic),
 ) {
@@ -267,7 +267,7 @@ fn of_modules(
             continue;
         }
         let (file, class) = name.rsplit_once('.').unwrap_or((name, ""));
-        if beside.has_module(file) {
+        if companions.has_module(file) {
             let (module, class, key) = (file.to_owned(), class.to_owned(), "type".to_owned());
             references.push(Reference { repository: None, module, class, key });
         } else {
@@ -277,7 +277,7 @@ fn of_modules(
 }
 
 /// The findings about the code that a configuration names: one for code in this folder, and one for each other repository.
-fn findings(text: &[u8], references: &[Reference], beside: &Beside<'_>) -> Vec<Diagnostic> {
+fn findings(text: &[u8], references: &[Reference], companions: &ConfigCompanions<'_>) -> Vec<Diagnostic> {
     let mut findings = Vec::new();
     let mut repositories: Vec<&Option<String>> = references.iter().map(|reference| &reference.repository).collect();
     repositories.sort();
@@ -288,7 +288,7 @@ fn findings(text: &[u8], references: &[Reference], beside: &Beside<'_>) -> Vec<D
         let key = first.key.split('.').next().unwrap_or_default();
         let (line, offset) = json::line_of(text, &format!("\"{key}\"")).unzip();
         let place = line.map(|line| format!("line {line}: ")).unwrap_or_default();
-        let mut named: Vec<String> = of.iter().map(|reference| described(reference, beside)).collect();
+        let mut named: Vec<String> = of.iter().map(|reference| described(reference, companions)).collect();
         named.dedup();
         let more = named.len().saturating_sub(NAMED);
         named.truncate(NAMED);
@@ -296,14 +296,14 @@ fn findings(text: &[u8], references: &[Reference], beside: &Beside<'_>) -> Vec<D
         let (rule, sentence) = match repository {
             None => (
                 rules::REPOSITORY_REMOTE_CODE,
-                format!("{place}{} makes loaders run code that is here: {list}{more}", shown(key)),
+                format!("{place}{} makes loaders run code that is here: {list}{more}", escape(key)),
             ),
             Some(other) => (
                 rules::REPOSITORY_REMOTE_CODE_ELSEWHERE,
                 format!(
                     "{place}{} makes loaders fetch and run code from another repository, {}, which may change at any time: {list}{more}",
-                    shown(key),
-                    shown(other)
+                    escape(key),
+                    escape(other)
                 ),
             ),
         };
@@ -316,17 +316,17 @@ fn findings(text: &[u8], references: &[Reference], beside: &Beside<'_>) -> Vec<D
 
 fn evidence(reference: &Reference) -> String {
     let repository =
-        reference.repository.as_ref().map(|repository| format!("{}--", shown(repository))).unwrap_or_default();
-    format!("{}: {repository}{}.{}", shown(&reference.key), shown(&reference.module), shown(&reference.class))
+        reference.repository.as_ref().map(|repository| format!("{}--", escape(repository))).unwrap_or_default();
+    format!("{}: {repository}{}.{}", escape(&reference.key), escape(&reference.module), escape(&reference.class))
 }
 
-fn described(reference: &Reference, beside: &Beside<'_>) -> String {
+fn described(reference: &Reference, companions: &ConfigCompanions<'_>) -> String {
     let file = format!("{}.py", reference.module.replace('.', "/"));
-    let missing = reference.repository.is_none() && !beside.has_module(&reference.module);
+    let missing = reference.repository.is_none() && !companions.has_module(&reference.module);
     let missing = if missing { " (which is not here)" } else { "" };
     match reference.class.as_str() {
-        "" => format!("{}{missing}", shown(&file)),
-        class => format!("{} of {}{missing}", shown(class), shown(&file)),
+        "" => format!("{}{missing}", escape(&file)),
+        class => format!("{} of {}{missing}", escape(class), escape(&file)),
     }
 }
 
@@ -347,6 +347,6 @@ pub(super) fn base_model(text: &[u8], value: &Value) -> Option<Diagnostic> {
         _ => (rules::REPOSITORY_ADAPTER_BASE, "a path"),
     };
     let line = line_of(text, "base_model_name_or_path").unwrap_or(1);
-    let sentence = format!("line {line}: the base model of the adapter is {what}: '{}'", shown(base));
-    Some(Diagnostic::new(rule, sentence).evidence(shown(base)))
+    let sentence = format!("line {line}: the base model of the adapter is {what}: '{}'", escape(base));
+    Some(Diagnostic::new(rule, sentence).evidence(escape(base)))
 }

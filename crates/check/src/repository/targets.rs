@@ -2,7 +2,7 @@
 
 use max_weights::format::pickle::Danger;
 use max_weights::format::pickle::names::judge;
-use max_weights::text::shown;
+use max_weights::text::escape;
 use max_weights::{Diagnostic, rules};
 use serde_json::Value;
 
@@ -71,7 +71,8 @@ pub(super) fn tells(key: &str) -> bool {
 
 /// Whether the value of this key is a name that is imported, given the other keys of its object.
 pub(super) fn names_target<'k>(key: &str, mut others: impl Iterator<Item = &'k str>) -> bool {
-    KEYS.contains(&key) || PAIRED.iter().any(|(name, other)| *name == key && others.any(|beside| beside == *other))
+    KEYS.contains(&key)
+        || PAIRED.iter().any(|(name, other)| *name == key && others.any(|companions| companions == *other))
 }
 
 /// Keys of sentence-transformers and PEFT whose value is the path of a function or module, `torch.nn.modules.linear.Identity`.
@@ -103,7 +104,7 @@ pub(super) fn of_object(object: &serde_json::Map<String, Value>) -> Vec<(String,
 /// The finding about a name that is imported and called.
 pub(super) fn finding(key: &str, name: &str, line: Option<usize>) -> Diagnostic {
     let place = line.map(|line| format!("line {line}: ")).unwrap_or_default();
-    let (key, shown_name) = (shown(key), shown(name));
+    let (key, shown_name) = (escape(key), escape(name));
     let finding = if is_dangerous(name) {
         let sentence = format!("{place}'{key}' makes programs that instantiate this configuration call {shown_name}");
         Diagnostic::new(rules::REPOSITORY_TARGET_DANGEROUS, sentence)

@@ -21,7 +21,7 @@ pub(super) fn of_config(value: &Value, report: &mut dyn FnMut(Diagnostic)) {
 
 fn of_value(key: &str, value: &Value, report: &mut dyn FnMut(Diagnostic)) {
     let mut check = |name: Option<&str>, text: Option<&str>| {
-        let source = name.map_or_else(|| key.to_owned(), |name| format!("{key} '{}'", max_weights::text::shown(name)));
+        let source = name.map_or_else(|| key.to_owned(), |name| format!("{key} '{}'", max_weights::text::escape(name)));
         if let Some(text) = text {
             template::check(text, &source, None, report);
         }
@@ -50,10 +50,10 @@ pub(super) fn of_file(bytes: &[u8], report: &mut dyn FnMut(Diagnostic)) {
 pub(super) fn of_weights(catalog: &Catalog, report: &mut dyn FnMut(Diagnostic)) {
     if let Some(gguf) = catalog.gguf() {
         for (key, value) in gguf.metadata.iter().filter(|(key, _)| key.contains(KEY)) {
-            let source = max_weights::text::shown(key);
+            let source = max_weights::text::escape(key);
             // An array of one text is as good as the text for Transformers.
             let texts: Vec<&str> = match value {
-                gguf::Value::Array(array) => array.iter().filter_map(|element| element.as_str()).collect(),
+                gguf::GgufValue::Array(array) => array.iter().filter_map(|element| element.as_str()).collect(),
                 value => value.as_str().into_iter().collect(),
             };
             for text in texts {
@@ -62,7 +62,7 @@ pub(super) fn of_weights(catalog: &Catalog, report: &mut dyn FnMut(Diagnostic)) 
         }
     }
     for (key, text) in catalog.metadata() {
-        let shown = max_weights::text::shown(key);
+        let shown = max_weights::text::escape(key);
         if key.contains(KEY) {
             template::check(text, &shown, None, report);
         } else if text.contains("auto_map") || text.contains("_target_") || text.contains(KEY) {
@@ -72,7 +72,7 @@ pub(super) fn of_weights(catalog: &Catalog, report: &mut dyn FnMut(Diagnostic)) 
                 finding.offset = None;
                 report(finding);
             };
-            remote_code::look(text.as_bytes(), &value, "", &remote_code::Beside::default(), &mut of_key);
+            remote_code::look(text.as_bytes(), &value, "", &remote_code::ConfigCompanions::default(), &mut of_key);
             of_config(&value, &mut of_key);
         }
     }

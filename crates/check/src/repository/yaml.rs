@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use max_weights::text::shown;
+use max_weights::text::escape;
 use max_weights::{Diagnostic, rules};
 use saphyr_parser::{Event, Parser, Tag};
 
@@ -123,7 +123,7 @@ fn place(open: &mut [Open], value: Option<String>, line: usize, report: &mut dyn
         None => open.key = Some(value.unwrap_or_default()),
         Some(key) => {
             if open.is_template || names_template(&key) {
-                let source = if key.is_empty() { "a template".to_owned() } else { shown(&key) };
+                let source = if key.is_empty() { "a template".to_owned() } else { escape(&key) };
                 let mut of_template = |mut finding: Diagnostic| {
                     finding.message = format!("the value at line {line}: {}", finding.message);
                     report(finding);
@@ -171,7 +171,7 @@ fn of_tag(tag: &Tag, value: Option<&str>, line: usize, report: &mut dyn FnMut(Di
         return;
     }
     let name = if name.is_empty() { value.unwrap_or_default() } else { name };
-    let evidence = format!("!!python/{}", shown(&python));
+    let evidence = format!("!!python/{}", escape(&python));
     let plain = words::each(PLAIN_OBJECTS)
         .any(|plain| if plain.ends_with('.') { name.starts_with(plain) } else { name == plain });
     let calls = kind.starts_with("object/");
@@ -180,7 +180,7 @@ fn of_tag(tag: &Tag, value: Option<&str>, line: usize, report: &mut dyn FnMut(Di
     } else {
         (rules::REPOSITORY_YAML_OBJECT, "makes PyYAML's unsafe loader import")
     };
-    report(Diagnostic::new(rule, format!("line {line}: the tag {does} {}", shown(name))).evidence(evidence));
+    report(Diagnostic::new(rule, format!("line {line}: the tag {does} {}", escape(name))).evidence(evidence));
 }
 
 /// A tag may be written with `%6f` for a letter.
@@ -211,5 +211,5 @@ fn unreadable(text: &str, why: &str, report: &mut dyn FnMut(Diagnostic)) {
         }
     }
     template::check_tags(text, "a text of it", report);
-    report(Diagnostic::new(rules::REPOSITORY_YAML_UNREADABLE, format!("the YAML cannot be read: {}", shown(why))));
+    report(Diagnostic::new(rules::REPOSITORY_YAML_UNREADABLE, format!("the YAML cannot be read: {}", escape(why))));
 }

@@ -9,20 +9,20 @@ pub mod torch;
 use max_weights::rules;
 use max_weights::{Diagnostic, Result};
 
-use crate::context::{Context, Piece};
+use crate::context::{ByteSpan, FileContext};
 use crate::kind::Kind;
 use crate::options::Level;
 use crate::report::Depth;
 use crate::repository;
 use formats::{arrow, hdf5, numpy, onnx, otherwise, polyglot, suffix, tensorflow, tflite};
-use pickle::Expected;
+use pickle::PickleOrigin;
 
 /// Bytes of a file without a magic that are tested for a pickle.
 pub(crate) const PICKLE_BYTES: usize = 4 << 10;
 
 /// Looks into a file, or into a member of an archive; what it is, is recognised by its bytes.
-pub fn scan(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) -> Result<()> {
-    context.go_on()?;
+pub fn scan(piece: &ByteSpan<'_>, kind: Kind, context: &mut FileContext<'_>) -> Result<()> {
+    context.check_cancelled()?;
     // Archives ask before they open their members; this also ends what leads to itself in another way.
     if piece.depth > context.options.nesting {
         let message = format!("this is nested in {} archives, and was not looked at", piece.depth);
@@ -50,7 +50,7 @@ pub fn scan(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) -> Result<
             context.report(piece, Diagnostic::new(rules::ARCHIVE_UNSUPPORTED, message).offset(0));
         }
         Kind::Pickle => {
-            pickle::scan(piece, Expected::Any, context)?;
+            pickle::scan(piece, PickleOrigin::Any, context)?;
             context.looked(Depth::Structure);
         }
         Kind::TorchLegacy => {
@@ -84,7 +84,7 @@ pub fn scan(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) -> Result<
             // The first bytes of a graph are no instructions.
             if !is_graph
                 && pickle::may_be_pickle(&first, piece.bytes.len(), piece.name)
-                && pickle::scan(piece, Expected::Any, context)?.consumed > 0
+                && pickle::scan(piece, PickleOrigin::Any, context)?.consumed > 0
             {
                 suffix::mismatch(piece, Kind::Pickle, context);
                 context.looked(Depth::Structure);

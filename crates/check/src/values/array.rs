@@ -1,21 +1,21 @@
 //! Arrays of other formats than those of checkpoints, such as NumPy's and ONNX's: their values, as those of tensors.
 
-use max_weights::check::Pass;
+use max_weights::check::TensorPass;
 use max_weights::tensor::{Element, Span, TensorInfo, checked_bytes};
 use max_weights::workers::Interrupt;
 use max_weights::{DType, Result};
 
 use super::BINS;
 use super::judge::judge_values;
-use crate::bytes::Bytes;
-use crate::context::{Context, Piece};
+use crate::bytes::RandomRead;
+use crate::context::{ByteSpan, FileContext};
 use crate::report::TensorSummary;
 
 /// Maximum number of arrays drawn of one file.
 const MAX_DRAWN: usize = 100_000;
 
 /// What is known of an array.
-pub(crate) struct Array<'a> {
+pub(crate) struct ArrayFacts<'a> {
     /// Its name, or that of the file.
     pub(crate) name: &'a str,
     /// The type of its elements.
@@ -29,7 +29,12 @@ pub(crate) struct Array<'a> {
 }
 
 /// Looks at the values of an array, which are these bytes.
-pub(crate) fn look(piece: &Piece<'_>, array: &Array<'_>, values: &dyn Bytes, context: &mut Context<'_>) -> Result<()> {
+pub(crate) fn look(
+    piece: &ByteSpan<'_>,
+    array: &ArrayFacts<'_>,
+    values: &dyn RandomRead,
+    context: &mut FileContext<'_>,
+) -> Result<()> {
     let needed = checked_bytes(array.shape, array.dtype);
     let Some(needed) = needed.filter(|needed| *needed <= values.len() && array.dtype.bytes().is_some()) else {
         unknown("a size beyond its bytes", context);
@@ -42,17 +47,17 @@ pub(crate) fn look(piece: &Piece<'_>, array: &Array<'_>, values: &dyn Bytes, con
     };
     let contents = {
         let pace = context.pace();
-        let mut pass = Pass::default();
+        let mut pass = TensorPass::default();
         pass.bins = if context.options.histograms { BINS } else { 0 };
         let values = values.on_threads();
-        let read = |offset: u64, into: &mut [u8], go_on: Interrupt<'_>| {
-            values(offset, into, go_on)?;
+        let read = |offset: u64, into: &mut [u8], cancel: Interrupt<'_>| {
+            values(offset, into, cancel)?;
             if array.is_swapped && item > 1 {
                 into.chunks_exact_mut(item).for_each(<[u8]>::reverse);
             }
             Ok(())
         };
-        pass.over_elements(array.dtype, array.shape, &read, &|| pace.go_on())?
+        pass.over_elements(array.dtype, array.shape, &read, &|| pace.check_cancelled())?
     };
     // The span is where the report says that the array lies; its bytes may be in another file.
     let span = Span::within(u64::MAX, array.at, needed)?;
@@ -67,7 +72,7 @@ pub(crate) fn look(piece: &Piece<'_>, array: &Array<'_>, values: &dyn Bytes, con
 }
 
 /// Says that the values of an array were not looked at, and why.
-pub(crate) fn unknown(what: &str, context: &mut Context<'_>) {
+pub(crate) fn unknown(what: &str, context: &mut FileContext<'_>) {
     context.arrays.unread += 1;
-    context.arrays.why.get_or_insert_with(|| max_weights::text::shown(what));
+    context.arrays.why.get_or_insert_with(|| max_weights::text::escape(what));
 }

@@ -1,6 +1,6 @@
 //! What the values of one tensor say of it.
 
-use max_weights::check::{Contents, Number, Statistics};
+use max_weights::check::{ExactNumber, PassResult, Statistics};
 use max_weights::tensor::{Element, TensorInfo};
 use max_weights::{Checkpoint, DType, Diagnostic, rules, text};
 
@@ -12,7 +12,7 @@ const SATURATED_SHARE: f64 = 0.125;
 /// The share is meaningless for fewer elements.
 const SATURATED_OF: u64 = 1024;
 /// No scale of a quantized weight is larger.
-const LARGEST_SCALE: f64 = 1e12;
+const MAX_SCALE: f64 = 1e12;
 /// Parts of names of tensors in which infinities are meant to be.
 const MASKS: [&str; 5] = ["mask", "attn_bias", "attn.bias", "attention_bias", "attention.bias"];
 /// Parts of names of tensors that begin as zeros or ones, and may stay so.
@@ -22,7 +22,7 @@ const BEGIN_CONSTANT: &str = "bias norm ln_ layer_scale gamma beta scale zero ma
 pub(crate) fn judge(
     checkpoint: &Checkpoint,
     info: &TensorInfo<'_>,
-    contents: &Contents,
+    contents: &PassResult,
     report: &mut dyn FnMut(Diagnostic),
 ) {
     let Some(found) = &contents.statistics else { return };
@@ -34,7 +34,7 @@ pub(crate) fn judge(
 }
 
 /// Reports what the contents of a tensor say that is not a scale.
-pub(super) fn judge_values(info: &TensorInfo<'_>, contents: &Contents, report: &mut dyn FnMut(Diagnostic)) {
+pub(super) fn judge_values(info: &TensorInfo<'_>, contents: &PassResult, report: &mut dyn FnMut(Diagnostic)) {
     let Some(found) = &contents.statistics else { return };
     let mut say = |finding: Diagnostic| report(finding.tensor(info.name).offset(info.span.start()));
     let lower = info.name.to_lowercase();
@@ -67,9 +67,9 @@ pub(super) fn judge_values(info: &TensorInfo<'_>, contents: &Contents, report: &
     } else if found.count > 1 && found.finite() == found.count && found.minimum == found.maximum {
         if let Some(value) = found.minimum.filter(|_| !may_be_constant) {
             let value = match value {
-                Number::Integer(value) => value.to_string(),
+                ExactNumber::Integer(value) => value.to_string(),
                 // With an exponent where that is shorter.
-                Number::Float(value) => format!("{value:?}"),
+                ExactNumber::Float(value) => format!("{value:?}"),
             };
             let message = format!("all its {} values are {value}", grouped(found.count));
             say(Diagnostic::new(rules::VALUES_CONSTANT, message));
@@ -83,12 +83,12 @@ fn grouped(count: u64) -> String {
     text::grouped(count)
 }
 
-fn is_saturated(info: &TensorInfo<'_>, contents: &Contents, found: &Statistics) -> bool {
+fn is_saturated(info: &TensorInfo<'_>, contents: &PassResult, found: &Statistics) -> bool {
     let is_float8 = matches!(info.element, Element::Plain(dtype) if dtype.bits() == 8 && dtype.name().starts_with("float8") && dtype != DType::Float8E8M0Fnu);
     is_float8 && found.count >= SATURATED_OF && contents.saturated as f64 > found.count as f64 * SATURATED_SHARE
 }
 
-fn dead_rows(contents: &Contents, say: &mut dyn FnMut(Diagnostic)) {
+fn dead_rows(contents: &PassResult, say: &mut dyn FnMut(Diagnostic)) {
     let rows = &contents.rows;
     if rows.zero + rows.constant == 0 {
         return;
@@ -106,8 +106,8 @@ fn dead_rows(contents: &Contents, say: &mut dyn FnMut(Diagnostic)) {
 
 fn scale(info: &TensorInfo<'_>, found: &Statistics, say: &mut dyn FnMut(Diagnostic)) {
     let count = grouped(found.count);
-    let low = found.minimum.map_or(0.0, Number::to_f64);
-    let high = found.maximum.map_or(0.0, Number::to_f64);
+    let low = found.minimum.map_or(0.0, ExactNumber::to_f64);
+    let high = found.maximum.map_or(0.0, ExactNumber::to_f64);
     // Of one byte each, as gpt-oss has them, they are exponents.
     let is_exponent = matches!(info.element, Element::Plain(DType::UInt8));
     let wrong = if found.nans + found.infinities > 0 {
@@ -116,7 +116,7 @@ fn scale(info: &TensorInfo<'_>, found: &Statistics, say: &mut dyn FnMut(Diagnost
         Some(format!("scales must not be negative, but the smallest of these is {low:e}"))
     } else if found.count > 0 && found.zeros == found.count && !is_exponent {
         Some(format!("all its {count} scales are zero"))
-    } else if high.max(-low) > LARGEST_SCALE && !matches!(info.element, Element::Plain(DType::Float8E8M0Fnu)) {
+    } else if high.max(-low) > MAX_SCALE && !matches!(info.element, Element::Plain(DType::Float8E8M0Fnu)) {
         Some(format!("the largest of its {count} scales is {high:e}"))
     } else {
         None

@@ -1,6 +1,6 @@
 //! The values of NumPy's arrays.
 
-use max_weights_check::{Depth, Level, Options, Report};
+use max_weights_check::{Depth, Level, Report, ValidateOptions};
 
 use super::build::{check_with, deflated, member, rules, zip};
 use super::formats::array;
@@ -8,7 +8,7 @@ use super::formats::array;
 const NONE: [&str; 0] = [];
 
 fn look(name: &str, bytes: &[u8]) -> Report {
-    check_with(name, bytes, &Options { level: Level::Content, ..Options::default() })
+    check_with(name, bytes, &ValidateOptions { level: Level::Content, ..ValidateOptions::default() })
 }
 
 fn floats(values: &[f32]) -> Vec<u8> {
@@ -38,7 +38,7 @@ fn the_values_of_an_array_are_looked_at_as_those_of_tensors() {
             assert_eq!(report.files[0].depth, Depth::Content, "{name}");
             assert!(report.findings.iter().all(|finding| finding.tensor.as_deref() == Some("w")), "{report:?}");
             assert_eq!(report.statistics[0].shape, [100, 1000], "{name}");
-            assert_eq!(rules(&check_with(name, &bytes, &Options::default())), NONE, "{name}");
+            assert_eq!(rules(&check_with(name, &bytes, &ValidateOptions::default())), NONE, "{name}");
         }
     }
 }

@@ -3,26 +3,26 @@
 use std::path::PathBuf;
 
 use max_weights::uninterrupted;
-use max_weights_check::{Options, Progress, Report, validate};
+use max_weights_check::{Report, ValidateOptions, ValidateProgress, validate};
 
 /// None, pickled by protocol 4.
 pub(crate) const PICKLE: &[u8] = b"\x80\x04N.";
 
 /// The findings in a file of this name with these bytes.
-pub(crate) fn check_with(name: &str, bytes: &[u8], options: &Options) -> Report {
+pub(crate) fn check_with(name: &str, bytes: &[u8], options: &ValidateOptions) -> Report {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join(name);
     std::fs::write(&path, bytes).expect("a file");
     check_paths(&[path], options)
 }
 
-pub(crate) fn check_paths(paths: &[PathBuf], options: &Options) -> Report {
-    validate(paths, options, &Progress::default(), &uninterrupted).expect("a report")
+pub(crate) fn check_paths(paths: &[PathBuf], options: &ValidateOptions) -> Report {
+    validate(paths, options, &ValidateProgress::default(), &uninterrupted).expect("a report")
 }
 
 /// The rules that a file of this name with these bytes breaks, each once; those of pickles are another matter.
 pub(crate) fn found(name: &str, bytes: &[u8]) -> Vec<&'static str> {
-    rules(&check_with(name, bytes, &Options::default()))
+    rules(&check_with(name, bytes, &ValidateOptions::default()))
 }
 
 pub(crate) fn rules(report: &Report) -> Vec<&'static str> {

@@ -3,7 +3,7 @@
 use std::io::Write as _;
 
 use max_weights::rules::Verdict;
-use max_weights_check::Options;
+use max_weights_check::ValidateOptions;
 
 use super::build::{PICKLE, check_with, found, member, rules, tar, zip};
 
@@ -45,7 +45,7 @@ fn a_compressed_pickle_is_unpacked_and_looked_at() {
         ("zstd", ZSTD.to_vec()),
         ("LZ4", LZ4.to_vec()),
     ] {
-        let report = check_with("a.joblib", &bytes, &Options::default());
+        let report = check_with("a.joblib", &bytes, &ValidateOptions::default());
         assert_eq!((rules(&report), report.files[0].kind.clone()), (vec![], format!("pickle ({kind})")), "{kind}");
         // The last bytes of these two are no more than a mark of the end.
         let cut = &bytes[..bytes.len() - if matches!(kind, "LZMA" | "LZ4") { 8 } else { 2 }];
@@ -57,7 +57,7 @@ fn a_compressed_pickle_is_unpacked_and_looked_at() {
 fn streams_one_behind_the_other_are_one_file() {
     let (start, end) = PICKLE.split_at(2);
     for bytes in [[gzip(start), gzip(end)].concat(), [bzip2(start), bzip2(end)].concat()] {
-        let report = check_with("a.pkl.gz", &bytes, &Options::default());
+        let report = check_with("a.pkl.gz", &bytes, &ValidateOptions::default());
         assert_eq!(rules(&report), NONE);
         assert!(report.files[0].kind.starts_with("pickle"), "{}", report.files[0].kind);
     }
@@ -85,14 +85,14 @@ fn a_file_compressed_over_and_over_is_unpacked_up_to_a_limit() {
 
 #[test]
 fn a_stream_that_would_fill_the_disk_is_a_bomb() {
-    let few = Options { unpacked_bytes: 1 << 16, ..Options::default() };
+    let few = ValidateOptions { unpacked_bytes: 1 << 16, ..ValidateOptions::default() };
     let report = check_with("a.gz", &gzip(&vec![0; 1 << 20]), &few);
     assert_eq!((rules(&report), report.answer()), (vec!["archive.bomb"], Verdict::Broken));
 }
 
 #[test]
 fn bytes_that_only_begin_like_zlib_are_nothing_that_is_known() {
-    let report = check_with("a.dat", b"\x78\x9c\xff\xff\xff\xff\xff\xff", &Options::default());
+    let report = check_with("a.dat", b"\x78\x9c\xff\xff\xff\xff\xff\xff", &ValidateOptions::default());
     assert_eq!((rules(&report), report.files[0].kind.as_str()), (vec![], "unknown"));
 }
 
@@ -100,7 +100,7 @@ fn bytes_that_only_begin_like_zlib_are_nothing_that_is_known() {
 fn members_of_tar_archives_are_looked_at() {
     let inner = zip(&[member("../evil", b"x")]);
     let bytes = tar(&[("a.txt", b'0', "", b"text"), ("model.pt", b'0', "", &inner)]);
-    let report = check_with("m.nemo", &bytes, &Options::default());
+    let report = check_with("m.nemo", &bytes, &ValidateOptions::default());
     assert_eq!((rules(&report), report.files[0].members), (vec!["archive.path"], 3));
     assert_eq!(report.findings[0].member.as_deref(), Some("model.pt"));
     assert_eq!(found("m.tar.gz", &gzip(&bytes)), ["archive.path"]);
@@ -133,7 +133,7 @@ fn a_tar_archive_that_breaks_off_is_not_whole() {
 #[test]
 fn archives_that_are_not_read_are_not_said_to_be_clean() {
     for (name, bytes) in [("a.bin", b"7z\xbc\xaf\x27\x1c\0\x04".as_slice()), ("a.pt", b"Rar!\x1a\x07\x01\0")] {
-        let report = check_with(name, bytes, &Options::default());
+        let report = check_with(name, bytes, &ValidateOptions::default());
         assert_eq!((rules(&report), report.answer()), (vec!["archive.unsupported"], Verdict::Broken));
     }
 }
@@ -141,7 +141,7 @@ fn archives_that_are_not_read_are_not_said_to_be_clean() {
 #[test]
 fn a_file_of_joblib_from_before_its_streams_had_no_mark_is_unpacked() {
     let old = [format!("ZF{:<19}", "0x4").into_bytes(), zlib(PICKLE)].concat();
-    assert_eq!(check_with("a.pkl", &old, &Options::default()).files[0].kind, "pickle (zlib)");
+    assert_eq!(check_with("a.pkl", &old, &ValidateOptions::default()).files[0].kind, "pickle (zlib)");
 }
 
 /// An empty stream of LZMA, and the pickle with a model of other properties, as Python's lzma writes them.
@@ -153,7 +153,7 @@ const LZIP: &[u8] = b"LZIP\x01\x0c\0@\x01\x05t\xd1:\x0f\xff\xff\xfc?\0\0\xbf\xae
 
 /// The kind of a file's contents; the file breaks no rule.
 fn kind_of(name: &str, bytes: &[u8]) -> String {
-    let report = check_with(name, bytes, &Options::default());
+    let report = check_with(name, bytes, &ValidateOptions::default());
     assert_eq!(rules(&report), NONE, "{name}: {}", report.files[0].kind);
     report.files[0].kind.clone()
 }
@@ -169,7 +169,7 @@ fn a_stream_of_lzma_is_unpacked_whatever_window_and_model_liblzma_takes() {
     // Any other window is only accepted if the name declares the format.
     assert_eq!(kind_of("a.lzma", &with_window(12_345)), "pickle (LZMA)");
     assert_eq!(
-        check_with("a.dat", &with_window(12_345), &Options::default()).files[0].answer_verdict().name(),
+        check_with("a.dat", &with_window(12_345), &ValidateOptions::default()).files[0].answer_verdict().name(),
         "unknown"
     );
     // More than a decoder may take is not looked at.
@@ -195,7 +195,7 @@ fn a_frame_of_zstd_is_unpacked_whatever_window_zstd_takes_by_itself() {
 fn numbers_that_begin_like_lzma_are_nothing_that_is_known() {
     let numbers: Vec<u8> = [1u64, 5, 9, 200, 1 << 40].iter().flat_map(|number| number.to_le_bytes()).collect();
     for bytes in [numbers.as_slice(), &[&[3][..], &[0; 40]].concat()] {
-        let report = check_with("a.dat", bytes, &Options::default());
+        let report = check_with("a.dat", bytes, &ValidateOptions::default());
         assert_eq!(
             (rules(&report), report.files[0].answer_verdict().name()),
             (vec![], "unknown"),
@@ -224,17 +224,17 @@ fn streams_behind_an_empty_one_and_behind_zeros_are_unpacked() {
 
 #[test]
 fn what_zstd_and_lz4_leave_out_hides_nothing_that_follows() {
-    let left_out = |len: u32| [&b"\x53\x2a\x4d\x18"[..], &len.to_le_bytes(), &vec![b'q'; len as usize]].concat();
+    let excluded = |len: u32| [&b"\x53\x2a\x4d\x18"[..], &len.to_le_bytes(), &vec![b'q'; len as usize]].concat();
     for (kind, stream) in [("zstd", ZSTD), ("LZ4", LZ4), ("LZ4", LZ4_LEGACY)] {
         let kind = format!("pickle ({kind})");
         for len in [0, 3, 5000] {
-            assert_eq!(kind_of("a.pkl", &[&left_out(len), stream].concat()), kind, "{len} bytes before");
+            assert_eq!(kind_of("a.pkl", &[&excluded(len), stream].concat()), kind, "{len} bytes before");
             // The skippable part of a frame in the old format is everything that follows it.
-            let behind = if stream == LZ4_LEGACY { Vec::new() } else { left_out(len) };
-            assert_eq!(kind_of("a.pkl", &[&left_out(len), &left_out(0), stream, &behind].concat()), kind);
+            let behind = if stream == LZ4_LEGACY { Vec::new() } else { excluded(len) };
+            assert_eq!(kind_of("a.pkl", &[&excluded(len), &excluded(0), stream, &behind].concat()), kind);
         }
         // What is neither cannot be read to its end.
-        assert_eq!(found("a.pkl", &[&left_out(7), b"nothing".as_slice()].concat()), ["archive.damaged"]);
+        assert_eq!(found("a.pkl", &[&excluded(7), b"nothing".as_slice()].concat()), ["archive.damaged"]);
     }
 }
 
@@ -248,6 +248,6 @@ fn frames_of_lz4_from_before_its_frames_had_a_header_are_unpacked_or_not_clean()
 
 #[test]
 fn lzip_which_python_reads_as_well_is_not_said_to_be_clean() {
-    let report = check_with("a.xz", LZIP, &Options::default());
+    let report = check_with("a.xz", LZIP, &ValidateOptions::default());
     assert_eq!((rules(&report), report.answer()), (vec!["archive.unsupported"], Verdict::Broken));
 }

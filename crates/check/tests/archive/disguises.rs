@@ -1,7 +1,7 @@
 //! Members and configurations that a loader reads otherwise than they look.
 
 use max_weights::rules::Verdict;
-use max_weights_check::{Options, Report};
+use max_weights_check::{Report, ValidateOptions};
 
 use super::build::{PICKLE, check_with, deflated, found, member, rules, tar, zip};
 
@@ -9,7 +9,7 @@ const EVIL: &str = r#"{"module": "os", "class_name": "function", "config": "syst
 const HDF5: &[u8] = b"\x89HDF\r\n\x1a\n";
 
 fn answer(name: &str, bytes: &[u8]) -> Verdict {
-    check_with(name, bytes, &Options::default()).answer()
+    check_with(name, bytes, &ValidateOptions::default()).answer()
 }
 
 fn has(report: &Report, id: &str) -> bool {
@@ -73,7 +73,7 @@ fn an_archive_behind_other_bytes_is_found_by_the_suffix() {
     let archive = zip(&[member("config.json", EVIL.as_bytes())]);
     let behind = [b"\x89PNG\r\n\x1a\n", &archive[..], b"x"].concat();
     for (name, bytes) in [("m.keras", behind.clone()), ("in-a-tar.keras", tar(&[("a.png", b'0', "", &behind)]))] {
-        let report = check_with(name, &bytes, &Options::default());
+        let report = check_with(name, &bytes, &ValidateOptions::default());
         assert!(rules(&report).contains(&"keras.malicious"), "{name}: {report:?}");
     }
 }
@@ -109,13 +109,13 @@ fn texts_in_archives_are_looked_at_as_files_of_a_repository_are() {
         ("model.safetensors.index.json", br#"{"weight_map": {"a": "../../x"}}"#, "repository.index-path"),
     ] {
         for archive in [zip(&[deflated(name, bytes)]), tar(&[(name, b'0', "", bytes)])] {
-            let report = check_with("m.archive", &archive, &Options::default());
+            let report = check_with("m.archive", &archive, &ValidateOptions::default());
             assert!(has(&report, id), "{name}: {report:?}");
         }
     }
     let fine =
         zip(&[member("config.json", br#"{"a": 1}"#), member("vocab.json", b"not JSON"), member("x.json", b"{]")]);
-    assert!(check_with("m.zip", &fine, &Options::default()).findings.is_empty());
+    assert!(check_with("m.zip", &fine, &ValidateOptions::default()).findings.is_empty());
 }
 
 #[test]
@@ -127,7 +127,8 @@ fn a_tar_archive_is_read_as_python_unpacks_it() {
     assert_eq!(found("a.tar", &tar(&[("g", b'g', "", &size), ("a", b'0', "", b"x")])), ["archive.local"]);
     let sparse = attributes("GNU.sparse.major=1");
     let data = [&b"1\n0\n4\n"[..], &[0; 506], b"\x80\x04cos\nsystem\n."].concat();
-    let report = check_with("a.nemo", &tar(&[("x", b'x', "", &sparse), ("w", b'0', "", &data)]), &Options::default());
+    let report =
+        check_with("a.nemo", &tar(&[("x", b'x', "", &sparse), ("w", b'0', "", &data)]), &ValidateOptions::default());
     assert!(has(&report, "archive.unsupported") && has(&report, "code.malicious-global"), "{report:?}");
     // Bytes after a NUL are no part of a number.
     let mut file = tar(&[("a", b'0', "", b""), ("b", b'0', "", PICKLE)]);
@@ -135,14 +136,14 @@ fn a_tar_archive_is_read_as_python_unpacks_it() {
     file[148..156].copy_from_slice(b"        ");
     let sum: u32 = file[..512].iter().map(|byte| u32::from(*byte)).sum();
     file[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
-    let report = check_with("a.tar", &file, &Options::default());
+    let report = check_with("a.tar", &file, &ValidateOptions::default());
     assert_eq!((report.findings.len(), report.files[0].members), (0, 2), "{report:?}");
 }
 
 #[test]
 fn a_text_that_begins_as_a_pointer_is_what_it_is() {
     let yaml = b"version https://git-lfs: 1\nmodel:\n  _target_: os.system\n";
-    let report = check_with("model_config.yaml", yaml, &Options::default());
+    let report = check_with("model_config.yaml", yaml, &ValidateOptions::default());
     assert!(has(&report, "repository.target-dangerous") && !has(&report, "format.lfs-pointer"), "{report:?}");
 }
 
@@ -199,13 +200,16 @@ fn a_program_of_any_system_named_like_weights_is_malicious() {
     let scripts = [b"#!/bin/sh\nid\n".to_vec(), b"#!/usr/bin/env python3\nprint()\n".to_vec()];
     for program in programs().into_iter().chain(scripts) {
         for name in ["model.bin", "model.safetensors", "model.pth"] {
-            let report = check_with(name, &program, &Options::default());
+            let report = check_with(name, &program, &ValidateOptions::default());
             assert!(has(&report, "container.executable"), "{name}: {program:x?}: {:?}", rules(&report));
             assert_eq!(report.answer(), Verdict::Malicious);
         }
     }
     for text in ["MZ is the sign of a program", "MZ\n"] {
-        assert!(!has(&check_with("a.bin", text.as_bytes(), &Options::default()), "container.executable"), "{text}");
+        assert!(
+            !has(&check_with("a.bin", text.as_bytes(), &ValidateOptions::default()), "container.executable"),
+            "{text}"
+        );
     }
 }
 
@@ -215,16 +219,16 @@ fn compiled_code_in_an_archive_needs_trust_as_it_does_beside_weights() {
     for program in programs().into_iter().chain([b"\xa7\r\r\n\0\0\0\0".to_vec()]) {
         let inner = if program.starts_with(b"\xa7") { "lib/custom.pyc" } else { library };
         for name in ["m.pt2", "m.zip", "m.keras", "m.jar", "m.pt", "m.npz"] {
-            let report = check_with(name, &zip(&[deflated(inner, &program)]), &Options::default());
+            let report = check_with(name, &zip(&[deflated(inner, &program)]), &ValidateOptions::default());
             assert!(has(&report, "repository.compiled-code"), "{name}: {program:x?}: {report:?}");
             assert_eq!(report.findings.iter().filter(|found| found.member.is_none()).count(), 0, "{name}");
             assert!(report.answer() >= Verdict::NeedsTrust);
         }
-        let report = check_with("m.nemo", &tar(&[(inner, b'0', "", &program)]), &Options::default());
+        let report = check_with("m.nemo", &tar(&[(inner, b'0', "", &program)]), &ValidateOptions::default());
         assert!(has(&report, "repository.compiled-code"), "{program:x?}");
     }
     assert!(!has(
-        &check_with("m.zip", &zip(&[member("a.so", b"text")]), &Options::default()),
+        &check_with("m.zip", &zip(&[member("a.so", b"text")]), &ValidateOptions::default()),
         "repository.compiled-code"
     ));
 }

@@ -1,7 +1,7 @@
 //! NumPy's files, and what hides in files of weights.
 
 use max_weights::rules::Verdict;
-use max_weights_check::Options;
+use max_weights_check::ValidateOptions;
 
 use super::build::{PICKLE, check_with, found, member, rules, zip};
 
@@ -47,7 +47,7 @@ fn a_header_that_is_no_plain_dict_is_broken() {
         "{'descr': 5, 'fortran_order': False, 'shape': (1,)}",
         "",
     ] {
-        let report = check_with("a.npy", &npy(header, &[1; 4]), &Options::default());
+        let report = check_with("a.npy", &npy(header, &[1; 4]), &ValidateOptions::default());
         let found = rules(&report);
         assert!(found.contains(&"numpy.header"), "{header}: {found:?}");
         assert_eq!(report.answer(), Verdict::Broken, "{header}");
@@ -100,7 +100,7 @@ fn a_file_that_is_a_zip_archive_too_is_malicious() {
     let archive = zip(&[member("a/data.pkl", PICKLE)]);
     let header = format!("{{\"a\":{{\"dtype\":\"U8\",\"shape\":[{0}],\"data_offsets\":[0,{0}]}}}}", archive.len());
     let both = safetensors(&header, &archive);
-    let report = check_with("m.safetensors", &both, &Options::default());
+    let report = check_with("m.safetensors", &both, &ValidateOptions::default());
     assert!(rules(&report).contains(&"container.polyglot"), "{report:?}");
     assert_eq!(report.answer(), Verdict::Malicious);
     let gguf = [b"GGUF\x03\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0".as_slice(), &archive].concat();
@@ -125,7 +125,7 @@ fn a_pickle_in_base64_in_the_metadata_is_found() {
     let header = |value: &str| format!("{{\"__metadata__\":{{\"note\":\"{value}\"}}}}");
     // BAD_PICKLE.
     let text = "gASMCGJ1aWx0aW5zjARldmFsk4wBMYVSLg==";
-    let report = check_with("m.safetensors", &safetensors(&header(text), b""), &Options::default());
+    let report = check_with("m.safetensors", &safetensors(&header(text), b""), &ValidateOptions::default());
     assert!(rules(&report).contains(&"container.metadata"), "{report:?}");
     assert_eq!(report.answer(), Verdict::Malicious);
     let digest = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08";
@@ -152,7 +152,7 @@ fn a_pickle_between_or_behind_the_tensors_of_gguf_is_found() {
     hole.resize(32, 0);
     for (second, data) in [(64, [&[1; 32], hole.as_slice(), &[1; 32]].concat()), (32, [&[1; 64], BAD_PICKLE].concat())]
     {
-        let report = check_with("m.gguf", &gguf(second, &data), &Options::default());
+        let report = check_with("m.gguf", &gguf(second, &data), &ValidateOptions::default());
         assert!(rules(&report).contains(&"container.pickle"), "{report:?}");
         assert_eq!(report.answer(), Verdict::Malicious);
     }
@@ -162,7 +162,7 @@ fn a_pickle_between_or_behind_the_tensors_of_gguf_is_found() {
 #[test]
 fn several_types_in_one_text_are_no_plain_type() {
     // The shape covers the pickle that numpy would load.
-    let report = check_with("a.npy", &array("'f4,O'", "(1,)", PICKLE), &Options::default());
+    let report = check_with("a.npy", &array("'f4,O'", "(1,)", PICKLE), &ValidateOptions::default());
     assert_eq!(rules(&report), ["numpy.object"]);
     assert!(found("a.npy", &array("'f4,i4'", "(1,)", &[1; 8])).contains(&"numpy.header"));
 }
@@ -177,7 +177,7 @@ fn weights_that_are_a_pickle_from_their_first_byte_are_malicious() {
     }
     let picture = [b"GIF89a\x01\0\x01V\0\0;\n0", &data[2..]].concat();
     for (name, bytes) in [("pytorch_model.bin", safetensors(&header, data)), ("model.bin", picture)] {
-        let report = check_with(name, &bytes, &Options::default());
+        let report = check_with(name, &bytes, &ValidateOptions::default());
         assert!(rules(&report).contains(&"container.pickle"), "{name}: {report:?}");
         assert!(report.findings.iter().any(|finding| finding.rule.id == "code.malicious-global"), "{name}");
     }

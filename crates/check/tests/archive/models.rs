@@ -1,7 +1,7 @@
 //! Keras, HDF5, ONNX, TensorFlow and skops: code in configurations, and ways to other files.
 
 use max_weights::rules::Verdict;
-use max_weights_check::Options;
+use max_weights_check::ValidateOptions;
 
 use super::build::{check_with, found, member, rules, zip};
 use super::onnx::field;
@@ -42,7 +42,7 @@ fn code_and_custom_classes_in_a_keras_model_need_trust() {
         (object("keras.layers", "TFSMLayer", "{\"filepath\":\"/x\"}"), "keras.custom"),
         (object("keras.layers", "TorchModuleWrapper", "{\"module\":\"gAQu\"}"), "keras.custom"),
     ] {
-        let report = check_with("m.keras", &keras(&layer), &Options::default());
+        let report = check_with("m.keras", &keras(&layer), &ValidateOptions::default());
         assert_eq!((rules(&report), report.answer()), (vec![rule], Verdict::NeedsTrust), "{layer}");
     }
 }
@@ -64,7 +64,7 @@ fn commands_and_files_in_a_keras_model_are_malicious() {
         object("keras.layers", "StringLookup", "{\"vocabulary\":\"/etc/passwd\"}"),
         named("keras.config", "enable_unsafe_deserialization"),
     ] {
-        let report = check_with("m.keras", &keras(&layer), &Options::default());
+        let report = check_with("m.keras", &keras(&layer), &ValidateOptions::default());
         assert_eq!((rules(&report), report.answer()), (vec!["keras.malicious"], Verdict::Malicious), "{layer}");
     }
 }
@@ -115,7 +115,7 @@ fn a_configuration_in_hdf5_is_found_wherever_it_stands() {
         "{{\"class_name\": \"Sequential\", \"config\": [{{\"class_name\": \"Lambda\", \"config\": {{\"function\": [\"{EVAL}\"]}}}}]}}"
     );
     let dense = "{\"class_name\": \"Sequential\", \"config\": [{\"class_name\": \"Dense\", \"config\": {}}]}";
-    let report = check_with("m.h5", &file(dense), &Options::default());
+    let report = check_with("m.h5", &file(dense), &ValidateOptions::default());
     assert_eq!((rules(&report), report.files[0].kind.as_str()), (vec![], "Keras (HDF5)"));
     assert_eq!(found("m.h5", &file(&lambda)), ["keras.malicious"]);
     assert_eq!(found("m.h5", &file(&lambda[..60])), ["keras.config"]);
@@ -144,7 +144,7 @@ fn links_of_hdf5_to_other_files_are_malicious() {
     let mut list = b"\x01\0\0\0\x01\0\x01\0".to_vec();
     list.extend(64u64.to_le_bytes());
     list.extend(8u64.to_le_bytes());
-    let report = check_with("m.h5", &[file.clone(), list.clone(), vec![0; 64]].concat(), &Options::default());
+    let report = check_with("m.h5", &[file.clone(), list.clone(), vec![0; 64]].concat(), &ValidateOptions::default());
     assert_eq!(rules(&report), ["hdf5.external"]);
     assert!(report.findings[0].message.contains("/etc/passwd"), "{report:?}");
     list[8] = 63;

@@ -1,7 +1,7 @@
 //! What the name of a file says, held against its bytes.
 
 use max_weights::rules::Verdict;
-use max_weights_check::{Level, Options};
+use max_weights_check::{Level, ValidateOptions};
 
 use super::build::{PICKLE, check_with, found, member, rules, zip};
 
@@ -14,20 +14,20 @@ fn what_can_run_code_under_the_name_of_what_cannot_needs_trust() {
         ["model.safetensors", "MODEL.SAFETENSORS", "config.json", "model.gguf", "model.onnx", "a.npy", "notes.txt"]
     {
         for bytes in [PICKLE, &archive] {
-            let report = check_with(name, bytes, &Options::default());
+            let report = check_with(name, bytes, &ValidateOptions::default());
             assert_eq!((rules(&report), report.answer()), (vec!["container.suffix"], Verdict::NeedsTrust), "{name}");
         }
     }
     for name in ["model.pt", "model.bin", "model", "model.pkl", "model.npz"] {
         assert_eq!(found(name, &archive), NONE, "{name}");
     }
-    let header = Options { level: Level::Header, ..Options::default() };
+    let header = ValidateOptions { level: Level::Header, ..ValidateOptions::default() };
     assert_eq!(rules(&check_with("model.safetensors", PICKLE, &header)), ["container.suffix"]);
 }
 
 #[test]
 fn a_program_under_the_name_of_weights_is_malicious() {
-    let report = check_with("model.bin", b"\x7fELF\x02\x01\x01\0\0\0", &Options::default());
+    let report = check_with("model.bin", b"\x7fELF\x02\x01\x01\0\0\0", &ValidateOptions::default());
     assert_eq!((rules(&report), report.answer()), (vec!["container.executable"], Verdict::Malicious));
     assert_eq!(found("lib.so", b"\x7fELF\x02\x01\x01\0\0\0"), NONE);
 }
@@ -55,10 +55,10 @@ fn what_stands_in_place_of_weights_is_broken() {
         ("model.safetensors", b"Entry not found", "format.unknown"),
         ("model.gguf", b"\xc3\xc3\xc3\xc3\xc3\xc3\xc3\xc3\xc3", "format.unknown"),
     ] {
-        let report = check_with(name, bytes, &Options::default());
+        let report = check_with(name, bytes, &ValidateOptions::default());
         assert_eq!((rules(&report), report.answer()), (vec![rule], Verdict::Broken), "{name}");
     }
-    let report = check_with("model.bin", pointer, &Options::default());
+    let report = check_with("model.bin", pointer, &ValidateOptions::default());
     assert!(report.findings[0].message.contains("5.0 MB"), "{report:?}");
 }
 
@@ -82,7 +82,7 @@ fn good_files_of_other_kinds_break_no_rule() {
 
 #[test]
 fn what_is_not_understood_is_said_to_be_so() {
-    let report = check_with("raw.bin", &[0x3f, 0xff, 0x91, 0xee], &Options::default());
+    let report = check_with("raw.bin", &[0x3f, 0xff, 0x91, 0xee], &ValidateOptions::default());
     assert_eq!((report.files[0].kind.as_str(), report.files[0].depth.name()), ("unknown", "recognised"));
     assert!(report.files[0].note.is_some());
 }
@@ -99,7 +99,7 @@ fn a_pickle_that_begins_like_a_picture_or_an_archive_is_malicious() {
         ("model.tar", archive),
         ("pointer", [b"Version https://git-lfs\n", system].concat()),
     ] {
-        let report = check_with(name, &bytes, &Options::default());
+        let report = check_with(name, &bytes, &ValidateOptions::default());
         assert_eq!(report.answer(), Verdict::Malicious, "{name}: {report:?}");
         assert!(
             report.findings.iter().any(|finding| finding.evidence.as_deref() == Some("os.system('true')")),

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use max_weights::rules::Verdict;
-use max_weights_check::{Depth, Level, Options, Report};
+use max_weights_check::{Depth, Level, Report, ValidateOptions};
 
 use super::build::{check_paths, check_with, found, rules};
 
@@ -33,10 +33,10 @@ fn onnx(location: &str, domain: &str) -> Vec<u8> {
 
 #[test]
 fn an_onnx_model_is_known_by_its_bytes_and_its_paths_stay_in_its_folder() {
-    let report = check_with("model", &onnx("model.data", ""), &Options::default());
+    let report = check_with("model", &onnx("model.data", ""), &ValidateOptions::default());
     assert_eq!((rules(&report), report.files[0].kind.as_str()), (vec![], "ONNX"));
     for location in ["../x", "/etc/passwd", "a/../../x", "https://host/x", "C:\\x"] {
-        let report = check_with("m.onnx", &onnx(location, ""), &Options::default());
+        let report = check_with("m.onnx", &onnx(location, ""), &ValidateOptions::default());
         assert_eq!((rules(&report), report.answer()), (vec!["onnx.path"], Verdict::Malicious), "{location}");
     }
     assert_eq!(found("m.onnx", &onnx("m.data", "com.microsoft")), NONE);
@@ -58,7 +58,7 @@ fn an_onnx_model_is_known_whatever_its_name_its_version_and_the_order_of_its_fie
         ("another order", [&rest[..], graph, &producer, b"\x08\x08"].concat()),
         ("a field of a later version", [b"\x08\x08", graph, &rest, b"\xf2\x03\x01x"].concat()),
     ] {
-        let report = check_with("weights.dat", &model, &Options::default());
+        let report = check_with("weights.dat", &model, &ValidateOptions::default());
         assert_eq!((rules(&report), report.files[0].kind.as_str()), (vec!["onnx.path"], "ONNX"), "{why}");
     }
 }
@@ -71,7 +71,7 @@ fn links_in_place_of_the_data_of_an_onnx_model_need_trust() {
     std::fs::write(&model, onnx("m.data", "")).unwrap();
     let (data, target) = (folder.path().join("m.data"), other.path().join("target"));
     std::fs::write(&target, b"x").unwrap();
-    let check = || rules(&check_paths(std::slice::from_ref(&model), &Options::default()));
+    let check = || rules(&check_paths(std::slice::from_ref(&model), &ValidateOptions::default()));
     assert_eq!(check(), NONE, "a file that is not there is for others to say");
     std::os::unix::fs::symlink(&target, &data).unwrap();
     assert_eq!(check(), ["onnx.link"]);
@@ -89,7 +89,7 @@ fn links_in_place_of_the_data_of_an_onnx_model_need_trust() {
     std::fs::write(blobs.join("2"), b"x").unwrap();
     std::os::unix::fs::symlink("../blobs/1", snapshot.join("m.onnx")).unwrap();
     std::os::unix::fs::symlink("../blobs/2", snapshot.join("m.data")).unwrap();
-    assert_eq!(rules(&check_paths(&[snapshot.join("m.onnx")], &Options::default())), NONE);
+    assert_eq!(rules(&check_paths(&[snapshot.join("m.onnx")], &ValidateOptions::default())), NONE);
 }
 
 /// A tensor of two dimensions of float32, with what else it says.
@@ -104,12 +104,12 @@ fn with_tensor(tensor: &[u8]) -> Vec<u8> {
 /// A tensor of two by two with `length` bytes at `offset` of this file.
 fn outside(location: &str, offset: &str, length: &str) -> Vec<u8> {
     let pairs = [("location", location), ("offset", offset), ("length", length)];
-    let said = pairs.iter().filter(|(_, value)| !value.is_empty());
-    let said: Vec<u8> = said
+    let reported = pairs.iter().filter(|(_, value)| !value.is_empty());
+    let reported: Vec<u8> = reported
         .flat_map(|(key, value)| field(13, &[field(1, key.as_bytes()), field(2, value.as_bytes())].concat()))
         .collect();
     // The last field says that the values lie outside.
-    with_tensor(&tensor([2, 2], &[said.as_slice(), b"\x70\x01"].concat()))
+    with_tensor(&tensor([2, 2], &[reported.as_slice(), b"\x70\x01"].concat()))
 }
 
 fn write(folder: &Path, files: &[(&str, &[u8])]) -> PathBuf {
@@ -119,8 +119,8 @@ fn write(folder: &Path, files: &[(&str, &[u8])]) -> PathBuf {
     folder.join("m.onnx")
 }
 
-fn content() -> Options {
-    Options { level: Level::Content, ..Options::default() }
+fn content() -> ValidateOptions {
+    ValidateOptions { level: Level::Content, ..ValidateOptions::default() }
 }
 
 #[test]
@@ -143,7 +143,7 @@ fn the_values_of_an_onnx_model_beside_it_have_to_be_there() {
         let folder = tempfile::tempdir().unwrap();
         let model = outside(location, offset, length);
         let report =
-            check_paths(&[write(folder.path(), &[("m.onnx", &model), ("m.data", &data)])], &Options::default());
+            check_paths(&[write(folder.path(), &[("m.onnx", &model), ("m.data", &data)])], &ValidateOptions::default());
         let Some(words) = expected else {
             assert_eq!(rules(&report), NONE, "{location} {offset} {length}");
             continue;
@@ -190,7 +190,7 @@ fn the_values_of_an_onnx_model_are_looked_at_wherever_they_lie() {
             let report = check_with("m.onnx", &model, &content());
             assert_eq!(about(&report), (vec![rule], Some(Depth::Content)), "field {number}: {rule}");
             assert_eq!(report.statistics[0].shape, [2, 2]);
-            assert_eq!(rules(&check_with("m.onnx", &model, &Options::default())), NONE);
+            assert_eq!(rules(&check_with("m.onnx", &model, &ValidateOptions::default())), NONE);
         }
     }
     // Numbers of variable length are not read, which is reported.

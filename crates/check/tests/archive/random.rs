@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use max_weights_check::Options;
+use max_weights_check::ValidateOptions;
 use proptest::prelude::*;
 
 use super::build::{PICKLE, check_with, deflated, member, tar, zip, zip_with};
@@ -44,7 +44,11 @@ fn seeds() -> Vec<Vec<u8>> {
 }
 
 fn look(bytes: &[u8]) {
-    let options = Options { unpacked_bytes: 1 << 20, timeout: Some(Duration::from_secs(20)), ..Options::default() };
+    let options = ValidateOptions {
+        unpacked_bytes: 1 << 20,
+        timeout: Some(Duration::from_secs(20)),
+        ..ValidateOptions::default()
+    };
     let report = check_with("a.bin", bytes, &options);
     assert_eq!(report.files.len(), 1);
     let timed_out = report.findings.iter().any(|finding| finding.message.contains("in the given time"));

@@ -1,7 +1,7 @@
 //! TensorFlow Lite models, whose flatbuffers are put together by hand.
 
 use max_weights::rules::Verdict;
-use max_weights_check::Options;
+use max_weights_check::ValidateOptions;
 
 use super::build::{check_with, found, member, rules, zip};
 
@@ -39,12 +39,12 @@ fn operators_of_tensorflow_lite_break_no_rule_and_others_are_named() {
     let fine = [(9, "ignored"), (CUSTOM, "TFLite_Detection_PostProcess"), (0, "")];
     assert_eq!(found("m.tflite", &model(&fine)), NONE);
     assert_eq!(found("m.tflite", &model(&[])), NONE);
-    let report = check_with("m.tflite", &model(&[(9, ""), (CUSTOM, "MyOperator")]), &Options::default());
+    let report = check_with("m.tflite", &model(&[(9, ""), (CUSTOM, "MyOperator")]), &ValidateOptions::default());
     assert_eq!((rules(&report), report.answer()), (vec!["tflite.custom"], Verdict::NeedsTrust));
     assert!(report.findings[0].message.ends_with("MyOperator"), "{report:?}");
-    let report = check_with("m.tflite", &model(&[(CUSTOM, "FlexErf")]), &Options::default());
+    let report = check_with("m.tflite", &model(&[(CUSTOM, "FlexErf")]), &ValidateOptions::default());
     assert_eq!((rules(&report), report.answer()), (vec!["tflite.flex"], Verdict::Clean));
-    let report = check_with("m.tflite", &model(&[(CUSTOM, "FlexWriteFile")]), &Options::default());
+    let report = check_with("m.tflite", &model(&[(CUSTOM, "FlexWriteFile")]), &ValidateOptions::default());
     assert_eq!((rules(&report), report.answer()), (vec!["tensorflow.operation"], Verdict::NeedsTrust));
 }
 
@@ -66,10 +66,10 @@ fn the_metadata_of_a_model_of_tensorflow_lite_are_an_archive_behind_it() {
     let labels = zip(&[member("labels.txt", b"cat\ndog\n")]);
     assert_eq!(found("m.tflite", &[model(&[]), labels.clone()].concat()), NONE);
     assert_eq!(found("m.tflite", &[model(&[(CUSTOM, "Mine")]), labels.clone()].concat()), ["tflite.custom"]);
-    let report = check_with("m.pt", &[model(&[]), labels].concat(), &Options::default());
+    let report = check_with("m.pt", &[model(&[]), labels].concat(), &ValidateOptions::default());
     assert!(rules(&report).contains(&"container.polyglot"), "{report:?}");
     let code = b"\x80\x04\x8c\x08builtins\x8c\x04eval\x93\x8c\x011\x85R.";
     let report =
-        check_with("m.tflite", &[model(&[]), zip(&[member("labels.txt", code)])].concat(), &Options::default());
+        check_with("m.tflite", &[model(&[]), zip(&[member("labels.txt", code)])].concat(), &ValidateOptions::default());
     assert_eq!(report.answer(), Verdict::Malicious);
 }

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use max_weights::rules::Verdict;
-use max_weights_check::{Depth, Options, Report};
+use max_weights_check::{Depth, Report, ValidateOptions};
 
 use super::build::check_with;
 
@@ -20,7 +20,7 @@ const PLAIN: [&[u8]; 3] =
     [b"(lp0\nI1\naI2\na.", b"\x80\x04]\x94(K\x01K\x02e.", b"cnumpy\ndtype\np0\n(Vf4\np1\nI00\nI01\ntp2\nRp3\n."];
 
 fn report(name: &str, bytes: &[u8]) -> Report {
-    check_with(name, bytes, &Options::default())
+    check_with(name, bytes, &ValidateOptions::default())
 }
 
 /// An attribute, as each version of the format writes it.

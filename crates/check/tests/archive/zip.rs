@@ -1,7 +1,7 @@
 //! Zip archives: both views of the members, and what lies between them.
 
 use max_weights::rules::Verdict;
-use max_weights_check::{Depth, Level, Options};
+use max_weights_check::{Depth, Level, ValidateOptions};
 
 use super::build::{PICKLE, check_with, crc32, deflated, found, member, rules, zip, zip_with};
 
@@ -32,12 +32,15 @@ fn archives_as_programs_write_them_break_no_rule() {
 
 #[test]
 fn members_are_counted_and_the_archive_is_known_by_them() {
-    let report =
-        check_with("a.pt", &zip(&[member("a/data.pkl", PICKLE), member("a/version", b"3\n")]), &Options::default());
+    let report = check_with(
+        "a.pt",
+        &zip(&[member("a/data.pkl", PICKLE), member("a/version", b"3\n")]),
+        &ValidateOptions::default(),
+    );
     let file = &report.files[0];
     assert_eq!((file.kind.as_str(), file.members, file.depth), ("PyTorch", 2, Depth::Structure));
     let inner = zip(&[member("x.npy", b"")]);
-    let report = check_with("a.zip", &zip(&[member("i.npz", &inner)]), &Options::default());
+    let report = check_with("a.zip", &zip(&[member("i.npz", &inner)]), &ValidateOptions::default());
     assert_eq!((report.files[0].kind.as_str(), report.files[0].members), ("zip", 2));
 }
 
@@ -47,7 +50,7 @@ fn a_name_that_differs_between_the_headers_is_malicious() {
     lies.local.name = b"data.pkl".to_vec();
     let bytes = zip(&[lies]);
     assert_eq!(found("a.zip", &bytes), ["archive.local"]);
-    assert_eq!(check_with("a.zip", &bytes, &Options::default()).answer(), Verdict::Malicious);
+    assert_eq!(check_with("a.zip", &bytes, &ValidateOptions::default()).answer(), Verdict::Malicious);
 }
 
 #[test]
@@ -87,7 +90,7 @@ fn an_encrypted_member_is_not_looked_at_and_that_is_said() {
         header.crc = 77;
         header.size = 28;
     })]);
-    let report = check_with("a.zip", &bytes, &Options::default());
+    let report = check_with("a.zip", &bytes, &ValidateOptions::default());
     assert_eq!(super::build::rules(&report), ["archive.encrypted"]);
     assert_eq!(report.answer(), Verdict::Broken);
 }
@@ -132,7 +135,7 @@ fn a_wrong_checksum_is_found_in_small_members_always_and_in_all_at_content() {
     assert_eq!(found("a.zip", &bytes), ["archive.crc"]);
     let large = zip(&[member("a.bin", &vec![7; 3 << 20]).both(|header| header.crc ^= 1)]);
     assert_eq!(found("a.zip", &large), NONE);
-    let content = Options { level: Level::Content, ..Options::default() };
+    let content = ValidateOptions { level: Level::Content, ..ValidateOptions::default() };
     assert_eq!(super::build::rules(&check_with("a.zip", &large, &content)), ["archive.crc"]);
 }
 
@@ -166,7 +169,7 @@ fn a_member_that_no_directory_lists_is_found() {
     let mut hidden = member("hook.pkl", PICKLE);
     hidden.listed = false;
     let report =
-        check_with("a.zip", &zip(&[member("a.txt", b"x"), hidden, member("b.txt", b"y")]), &Options::default());
+        check_with("a.zip", &zip(&[member("a.txt", b"x"), hidden, member("b.txt", b"y")]), &ValidateOptions::default());
     assert!(super::build::rules(&report).contains(&"archive.hidden"), "{report:?}");
     assert!(report.files[0].members >= 3, "it is looked at, too: {report:?}");
 }
@@ -174,11 +177,11 @@ fn a_member_that_no_directory_lists_is_found() {
 #[test]
 fn two_archives_in_one_file_are_both_looked_at() {
     let (first, second) = (zip(&[member("a.pkl", PICKLE)]), zip(&[member("b.pkl", PICKLE)]));
-    let report = check_with("a.zip", &[first.clone(), second.clone()].concat(), &Options::default());
+    let report = check_with("a.zip", &[first.clone(), second.clone()].concat(), &ValidateOptions::default());
     assert_eq!(report.answer(), Verdict::Malicious);
     assert_eq!(report.files[0].members, 2, "{report:?}");
     // One archive in the comment of the other.
-    let report = check_with("a.zip", &zip_with(&[member("a.pkl", PICKLE)], &second), &Options::default());
+    let report = check_with("a.zip", &zip_with(&[member("a.pkl", PICKLE)], &second), &ValidateOptions::default());
     assert!(super::build::rules(&report).contains(&"archive.two-ends"), "{report:?}");
     assert_eq!(report.answer(), Verdict::Malicious);
 }
@@ -233,7 +236,7 @@ fn members_that_lie_over_one_another_are_malicious() {
 fn an_archive_without_its_end_is_looked_through_by_the_headers_of_its_members() {
     let whole = zip(&[member("a.pkl", PICKLE), deflated("b.txt", &[b'x'; 3000])]);
     let directory = whole.windows(4).position(|window| window == b"PK\x01\x02").unwrap();
-    let report = check_with("a.zip", &whole[..directory], &Options::default());
+    let report = check_with("a.zip", &whole[..directory], &ValidateOptions::default());
     assert_eq!((super::build::rules(&report), report.files[0].members), (vec!["archive.damaged"], 2));
     let mut lost = whole;
     lost[0] = b'X';
@@ -245,7 +248,7 @@ fn an_archive_that_ends_within_the_header_of_a_member_hides_no_other() {
     let whole = zip(&[member("a/data.pkl", PICKLE), member("a/version", b"3\n")]);
     let second = whole.windows(4).rposition(|four| four == b"PK\x03\x04").expect("a second member");
     for end in [4, 6, 20, 29, second + 4, second + 6, second + 29] {
-        let report = check_with("a.zip", &whole[..end], &Options::default());
+        let report = check_with("a.zip", &whole[..end], &ValidateOptions::default());
         assert_eq!((rules(&report), report.answer()), (vec!["archive.damaged"], Verdict::Broken), "{end}");
     }
     // Nothing but the beginning of an end.
@@ -259,7 +262,7 @@ fn nested_archives_are_looked_into_up_to_a_limit() {
         bytes = zip(&[member("in.zip", &bytes)]);
     }
     assert_eq!(found("a.zip", &bytes), NONE);
-    let shallow = Options { nesting: 3, ..Options::default() };
+    let shallow = ValidateOptions { nesting: 3, ..ValidateOptions::default() };
     let report = check_with("a.zip", &bytes, &shallow);
     assert_eq!((super::build::rules(&report), report.answer()), (vec!["archive.deep"], Verdict::Broken));
     assert_eq!(report.findings[0].member.as_deref(), Some("in.zip!/in.zip!/in.zip"));
@@ -267,7 +270,7 @@ fn nested_archives_are_looked_into_up_to_a_limit() {
 
 #[test]
 fn no_more_is_unpacked_than_is_allowed() {
-    let few = Options { unpacked_bytes: 1 << 20, ..Options::default() };
+    let few = ValidateOptions { unpacked_bytes: 1 << 20, ..ValidateOptions::default() };
     let bytes = zip(&[deflated("zeros.txt", &vec![b'x'; 4 << 20])]);
     let report = check_with("a.zip", &bytes, &few);
     assert_eq!((super::build::rules(&report), report.answer()), (vec!["archive.bomb"], Verdict::Broken));
@@ -286,7 +289,7 @@ fn what_is_hidden_does_not_hide_what_is_broken_and_the_other_way_round() {
 #[test]
 fn programs_that_a_server_runs_need_trust() {
     let bytes = zip(&[member("MAR-INF/MANIFEST.json", b"{}"), member("handler.py", b"import torch\n")]);
-    let report = check_with("m.mar", &bytes, &Options::default());
+    let report = check_with("m.mar", &bytes, &ValidateOptions::default());
     assert_eq!((super::build::rules(&report), report.answer()), (vec!["archive.program"], Verdict::NeedsTrust));
     let run = report.findings.iter().find(|finding| finding.rule.id == "repository.program-run").expect("a program");
     assert_eq!(run.member.as_deref(), Some("handler.py"));
@@ -308,7 +311,7 @@ fn bytes_behind_the_compressed_data_of_a_member_are_told() {
 fn a_file_of_a_distributed_checkpoint_is_archives_one_behind_the_other() {
     let first = zip(&[member("a/data.pkl", PICKLE)]);
     let second = zip(&[member("a/data.pkl", PICKLE), member("../x", b"")]);
-    let report = check_with("__0_0.distcp", &[first.clone(), first.clone()].concat(), &Options::default());
+    let report = check_with("__0_0.distcp", &[first.clone(), first.clone()].concat(), &ValidateOptions::default());
     assert_eq!((super::build::rules(&report), report.files[0].members), (vec![], 2));
     assert_eq!(found("__0_0.distcp", &[first.clone(), second].concat()), ["archive.path"]);
     assert!(!found("__0_0.distcp", &[first.clone(), PICKLE.to_vec(), first].concat()).is_empty());
@@ -324,7 +327,7 @@ fn configurations_and_templates_in_an_archive_are_looked_at_as_files_are() {
         ("model_config.yaml", yaml.as_slice(), "repository.yaml-call"),
         ("extra/chat_template.jinja", template.as_slice(), "repository.template-escape"),
     ] {
-        let report = check_with("a.zip", &zip(&[member(name, bytes)]), &Options::default());
+        let report = check_with("a.zip", &zip(&[member(name, bytes)]), &ValidateOptions::default());
         let found: Vec<&str> = report.findings.iter().map(|finding| finding.rule.id).collect();
         assert!(found.contains(&rule), "{report:?}");
         assert_eq!(report.answer(), Verdict::Malicious, "{name}");
@@ -334,7 +337,7 @@ fn configurations_and_templates_in_an_archive_are_looked_at_as_files_are() {
         member("a.jinja", b"{{ messages }}"),
         member("config.json", b"{\"model_type\": \"llama\"}"),
     ]);
-    assert_eq!(check_with("a.zip", &fine, &Options::default()).findings, []);
+    assert_eq!(check_with("a.zip", &fine, &ValidateOptions::default()).findings, []);
 }
 
 #[test]

@@ -135,20 +135,20 @@ fn the_kind_is_the_one_that_the_tensors_have() {
         ["peft_type is IA3, but the tensors are those of LORA"]
     );
     let ia3: Tensor<'_> = ("base_model.model.layers.0.k_proj.ia3_l", "F32", &[64, 1]);
-    let said = json!({"peft_type": "IA3", "target_modules": ["k_proj"], "feedforward_modules": []});
-    assert_eq!(adapter(&[ia3], &said).rules(), [""; 0]);
+    let message = json!({"peft_type": "IA3", "target_modules": ["k_proj"], "feedforward_modules": []});
+    assert_eq!(adapter(&[ia3], &message).rules(), [""; 0]);
     // A kind that is not known here.
     assert_eq!(but("peft_type", json!("NEW")).rules(), [""; 0]);
 }
 
 #[test]
 fn prompts_have_the_virtual_tokens_that_are_said() {
-    let mut said = json!({"peft_type": "PROMPT_TUNING", "num_virtual_tokens": 20, "token_dim": 64,
+    let mut message = json!({"peft_type": "PROMPT_TUNING", "num_virtual_tokens": 20, "token_dim": 64,
         "num_transformer_submodules": 1, "num_layers": 3});
-    assert_eq!(adapter(&[("prompt_embeddings", "F32", &[20, 64])], &said).rules(), [""; 0]);
-    assert_eq!(adapter(&[("prompt_embeddings", "F32", &[8, 64])], &said).rules(), ["adapter.shape"]);
-    said["peft_type"] = json!("PREFIX_TUNING");
-    assert_eq!(adapter(&[("prompt_embeddings", "F32", &[20, 384])], &said).rules(), [""; 0]);
+    assert_eq!(adapter(&[("prompt_embeddings", "F32", &[20, 64])], &message).rules(), [""; 0]);
+    assert_eq!(adapter(&[("prompt_embeddings", "F32", &[8, 64])], &message).rules(), ["adapter.shape"]);
+    message["peft_type"] = json!("PREFIX_TUNING");
+    assert_eq!(adapter(&[("prompt_embeddings", "F32", &[20, 384])], &message).rules(), [""; 0]);
 }
 
 #[test]
@@ -162,19 +162,19 @@ fn an_adapter_is_weights_and_a_configuration() {
 
 #[test]
 fn adapters_of_other_kinds_have_all_their_matrices_of_one_rank() {
-    let said = |kind: &str| json!({"peft_type": kind, "r": 4, "target_modules": ["q_proj"]});
+    let message = |kind: &str| json!({"peft_type": kind, "r": 4, "target_modules": ["q_proj"]});
     let loha: Vec<Tensor<'_>> = vec![
         ("base_model.model.q_proj.hada_w1_a", "F32", &[64, 4]),
         ("base_model.model.q_proj.hada_w1_b", "F32", &[4, 32]),
         ("base_model.model.q_proj.hada_w2_a", "F32", &[64, 4]),
         ("base_model.model.q_proj.hada_w2_b", "F32", &[4, 32]),
     ];
-    assert_eq!(adapter(&loha, &said("LOHA")).rules(), [""; 0]);
-    assert_eq!(adapter(&loha[1..], &said("LOHA")).rules(), ["adapter.pair"]);
+    assert_eq!(adapter(&loha, &message("LOHA")).rules(), [""; 0]);
+    assert_eq!(adapter(&loha[1..], &message("LOHA")).rules(), ["adapter.pair"]);
     let mut wrong = loha.clone();
     wrong[3].2 = &[8, 32];
-    assert_eq!(adapter(&wrong, &said("LOHA")).rules(), ["adapter.shape"]);
-    let mut other = said("LOHA");
+    assert_eq!(adapter(&wrong, &message("LOHA")).rules(), ["adapter.shape"]);
+    let mut other = message("LOHA");
     other["r"] = json!(8);
     assert_eq!(adapter(&loha, &other).rules(), ["adapter.rank"]);
     other["r"] = json!(4);
@@ -189,44 +189,44 @@ fn adapters_of_other_kinds_have_all_their_matrices_of_one_rank() {
         ("base_model.model.q_proj.hada_w2_a", "F32", &[4, 8]),
         ("base_model.model.q_proj.hada_w2_b", "F32", &[4, 16]),
     ];
-    assert_eq!(adapter(&convolution, &said("LOHA")).rules(), [""; 0]);
+    assert_eq!(adapter(&convolution, &message("LOHA")).rules(), [""; 0]);
     // A layer of which the training left nothing.
     let adalora: Vec<Tensor<'_>> = vec![
         ("base_model.model.q_proj.lora_A", "F32", &[0, 64]),
         ("base_model.model.q_proj.lora_B", "F32", &[64, 0]),
         ("base_model.model.q_proj.lora_E", "F32", &[0, 1]),
     ];
-    assert_eq!(adapter(&adalora, &said("ADALORA")).rules(), [""; 0]);
+    assert_eq!(adapter(&adalora, &message("ADALORA")).rules(), [""; 0]);
     let vera: Vec<Tensor<'_>> = vec![
         ("base_model.model.q_proj.vera_lambda_b", "F32", &[64]),
         ("base_model.model.q_proj.vera_lambda_d", "F32", &[4]),
         ("base_model.vera_A", "F32", &[4, 64]),
     ];
-    assert_eq!(adapter(&vera, &said("VERA")).rules(), [""; 0]);
-    assert_eq!(adapter(&vera[..1], &said("VERA")).rules(), ["adapter.pair"]);
+    assert_eq!(adapter(&vera, &message("VERA")).rules(), [""; 0]);
+    assert_eq!(adapter(&vera[..1], &message("VERA")).rules(), ["adapter.pair"]);
 }
 
 #[test]
 fn matrices_of_blocks_and_layers_within_layers_are_known() {
     let blocks: [Tensor<'_>; 4] = [Q_A, (Q_B.0, "F32", &[64, 4]), V_A, V_B];
-    let mut said = config();
-    assert_eq!(adapter(&blocks, &said).rules(), ["adapter.shape"]);
-    said["use_bdlora"] = json!({"target_modules_bd_b": ["q_proj"], "nblocks": 2});
-    assert_eq!(adapter(&blocks, &said).rules(), [""; 0]);
+    let mut message = config();
+    assert_eq!(adapter(&blocks, &message).rules(), ["adapter.shape"]);
+    message["use_bdlora"] = json!({"target_modules_bd_b": ["q_proj"], "nblocks": 2});
+    assert_eq!(adapter(&blocks, &message).rules(), [""; 0]);
     let attention: [Tensor<'_>; 4] = [
         ("base_model.model.attention.lora_A.weight", "F32", &[8, 64]),
         ("base_model.model.attention.lora_B.weight", "F32", &[192, 8]),
         ("base_model.model.attention.base_layer.out_proj.lora_A.weight", "F32", &[8, 64]),
         ("base_model.model.attention.base_layer.out_proj.lora_B.weight", "F32", &[64, 8]),
     ];
-    let mut said = config();
-    said["target_modules"] = json!(["attention"]);
-    assert_eq!(adapter(&attention, &said).rules(), [""; 0]);
+    let mut message = config();
+    message["target_modules"] = json!(["attention"]);
+    assert_eq!(adapter(&attention, &message).rules(), [""; 0]);
     // A configuration without a rank has the one that peft takes.
-    let mut said = config();
-    said.as_object_mut().expect("an object").remove("r");
-    assert_eq!(adapter(&[Q_A, Q_B, V_A, V_B], &said).rules(), [""; 0]);
+    let mut message = config();
+    message.as_object_mut().expect("an object").remove("r");
+    assert_eq!(adapter(&[Q_A, Q_B, V_A, V_B], &message).rules(), [""; 0]);
     let narrow: [Tensor<'_>; 2] = [(V_A.0, "F32", &[4, 64]), (V_B.0, "F32", &[64, 4])];
-    said["target_modules"] = json!(["v_proj"]);
-    assert_eq!(adapter(&narrow, &said).rules(), ["adapter.rank"]);
+    message["target_modules"] = json!(["v_proj"]);
+    assert_eq!(adapter(&narrow, &message).rules(), ["adapter.rank"]);
 }

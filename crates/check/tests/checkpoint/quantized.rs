@@ -58,10 +58,10 @@ fn gptq() -> (Tensors, Value) {
 
 #[test]
 fn gptq_is_what_autogptq_writes() {
-    let (tensors, said) = gptq();
-    assert_eq!(model(&tensors, &said).rules(), [""; 0]);
+    let (tensors, message) = gptq();
+    assert_eq!(model(&tensors, &message).rules(), [""; 0]);
     // Newer writers leave the index out where it is in order; one group for all inputs is -1; three bits are packed without gaps.
-    assert_eq!(model(&without(&tensors, "m.0.q_proj.g_idx"), &said).rules(), [""; 0]);
+    assert_eq!(model(&without(&tensors, "m.0.q_proj.g_idx"), &message).rules(), [""; 0]);
     let one = but(&but(&tensors, "m.0.q_proj.qzeros", "I32", &[1, 8]), "m.0.q_proj.scales", "F16", &[1, 64]);
     assert_eq!(model(&one, &json!({"quant_method": "gptq", "bits": 4, "group_size": -1})).rules(), [""; 0]);
     let three = but(&but(&tensors, "m.0.q_proj.qweight", "I32", &[24, 64]), "m.0.q_proj.qzeros", "I32", &[2, 6]);
@@ -85,7 +85,7 @@ fn gptq_is_what_autogptq_writes() {
 
 #[test]
 fn gptq_that_is_broken_is_found() {
-    let (tensors, said) = gptq();
+    let (tensors, message) = gptq();
     let name = |part: &str| -> &'static str {
         tensors.iter().map(|tensor| tensor.0).find(|name| name.ends_with(part)).expect("the part")
     };
@@ -99,22 +99,22 @@ fn gptq_that_is_broken_is_found() {
         (but(&tensors, name("qweight"), "F16", &[32, 64]), "quantized.dtype"),
         (but(&tensors, name("scales"), "I32", &[2, 64]), "quantized.dtype"),
     ] {
-        assert_eq!(model(&broken, &said).rules(), [rule]);
+        assert_eq!(model(&broken, &message).rules(), [rule]);
     }
     let scales = but(&tensors, name("scales"), "F16", &[2, 32]);
     assert_eq!(
-        model(&scales, &said).messages("quantized.scale-shape"),
+        model(&scales, &message).messages("quantized.scale-shape"),
         ["it has the shape [2, 32]; expected [2, 64] for the columns of qweight"]
     );
 }
 
 #[test]
 fn a_configuration_that_disagrees_with_gptq_is_found() {
-    let (tensors, said) = gptq();
+    let (tensors, message) = gptq();
     let with = |key: &str, value: Value| {
-        let mut said = said.clone();
-        said[key] = value;
-        model(&tensors, &said)
+        let mut message = message.clone();
+        message[key] = value;
+        model(&tensors, &message)
     };
     assert_eq!(with("bits", json!(8)).rules(), ["quantized.bits"]);
     assert_eq!(with("group_size", json!(64)).rules(), ["quantized.group-size"]);
@@ -126,7 +126,7 @@ fn a_configuration_that_disagrees_with_gptq_is_found() {
     let folder = Fixture::new().weights(MODEL, &tensors).with("config.json", "{}");
     assert_eq!(folder.rules(), ["quantized.config-missing"]);
     let plain = [("m.0.q_proj.weight", "F16", &[64, 256][..])];
-    assert_eq!(model(&plain, &said).rules(), ["quantized.unused"]);
+    assert_eq!(model(&plain, &message).rules(), ["quantized.unused"]);
     // A file that was left, and that nothing reads.
     let left = Fixture::new().weights("x.safetensors", &plain).weights(MODEL, &plain).with("config.json", "{}");
     assert_eq!(left.with("quantize_config.json", r#"{"bits": 4, "group_size": 128}"#).rules(), [""; 0]);
@@ -139,27 +139,27 @@ fn awq_is_what_autoawq_writes() {
         ("m.0.q_proj.qzeros", "I32", &[2, 8]),
         ("m.0.q_proj.scales", "F16", &[2, 64]),
     ];
-    let said = json!({"quant_method": "awq", "bits": 4, "group_size": 128, "version": "gemm", "zero_point": true});
-    assert_eq!(model(&tensors, &said).rules(), [""; 0]);
+    let message = json!({"quant_method": "awq", "bits": 4, "group_size": 128, "version": "gemm", "zero_point": true});
+    assert_eq!(model(&tensors, &message).rules(), [""; 0]);
     for (broken, rule) in [
         (but(&tensors, "m.0.q_proj.scales", "F16", &[2, 32]), "quantized.scale-shape"),
         (but(&tensors, "m.0.q_proj.scales", "F16", &[3, 64]), "quantized.group-size"),
         (but(&tensors, "m.0.q_proj.qzeros", "I32", &[2, 64]), "quantized.zero-point-shape"),
         (without(&tensors, "m.0.q_proj.qzeros"), "quantized.zero-point-missing"),
     ] {
-        let rules = model(&broken, &said).rules();
+        let rules = model(&broken, &message).rules();
         assert!(rules.contains(&rule), "{rule}: {rules:?}");
     }
-    let said = json!({"quant_method": "gptq", "bits": 4, "group_size": 128});
-    assert_eq!(model(&tensors, &said).rules(), ["quantized.method"]);
+    let message = json!({"quant_method": "gptq", "bits": 4, "group_size": 128});
+    assert_eq!(model(&tensors, &message).rules(), ["quantized.method"]);
     // The layout of another version.
     let gemv: Tensors = vec![
         ("m.0.q_proj.qweight", "I32", &[64, 32]),
         ("m.0.q_proj.qzeros", "I32", &[64, 1]),
         ("m.0.q_proj.scales", "F16", &[64, 8]),
     ];
-    let said = json!({"quant_method": "awq", "bits": 4, "group_size": 128, "version": "gemv"});
-    assert_eq!(model(&gemv, &said).rules(), [""; 0]);
+    let message = json!({"quant_method": "awq", "bits": 4, "group_size": 128, "version": "gemv"});
+    assert_eq!(model(&gemv, &message).rules(), [""; 0]);
 }
 
 #[test]
@@ -171,8 +171,9 @@ fn fp8_in_blocks_is_what_deepseek_writes() {
         ("m.0.experts.gate_up_proj_scale_inv", "F32", &[3, 1, 2]),
         ("m.0.norm.weight", "BF16", &[256]),
     ];
-    let said = json!({"quant_method": "fp8", "weight_block_size": [128, 128], "modules_to_not_convert": ["lm_head"]});
-    assert_eq!(model(&tensors, &said).rules(), [""; 0]);
+    let message =
+        json!({"quant_method": "fp8", "weight_block_size": [128, 128], "modules_to_not_convert": ["lm_head"]});
+    assert_eq!(model(&tensors, &message).rules(), [""; 0]);
     assert_eq!(Fixture::new().weights("x.safetensors", &tensors).rules(), [""; 0]);
     let scale = "m.0.q_proj.weight_scale_inv";
     for (broken, rule) in [
@@ -183,11 +184,11 @@ fn fp8_in_blocks_is_what_deepseek_writes() {
         (without(&tensors, "m.0.q_proj.weight"), "quantized.scale-orphan"),
         (but(&tensors, "m.0.experts.gate_up_proj_scale_inv", "F32", &[3, 2, 2]), "quantized.scale-shape"),
     ] {
-        assert_eq!(model(&broken, &said).rules(), [rule]);
+        assert_eq!(model(&broken, &message).rules(), [rule]);
     }
     let broken = but(&tensors, scale, "F32", &[1, 2]);
     assert_eq!(
-        model(&broken, &said).messages("quantized.scale-shape"),
+        model(&broken, &message).messages("quantized.scale-shape"),
         ["it has the shape [1, 2]; expected [2, 2] for blocks of 128 x 128 of a weight of 160 x 256"]
     );
     // Without a configuration any size of blocks is one; a scale that no size gives is not.
@@ -217,8 +218,8 @@ fn packed_integers_are_what_compressed_tensors_writes() {
         ("m.0.gate_proj.weight", "BF16", &[64, 256]),
     ];
     let weights = json!({"num_bits": 4, "type": "int", "strategy": "group", "group_size": 128, "symmetric": false});
-    let said = groups("pack-quantized", &weights);
-    assert_eq!(model(&tensors, &said).rules(), [""; 0]);
+    let message = groups("pack-quantized", &weights);
+    assert_eq!(model(&tensors, &message).rules(), [""; 0]);
     let channel = json!({"num_bits": 4, "type": "int", "strategy": "channel", "group_size": null, "symmetric": true});
     let rows = but(&without(&tensors, "m.0.q_proj.weight_zero_point"), "m.0.q_proj.weight_scale", "BF16", &[64, 1]);
     assert_eq!(model(&rows, &groups("pack-quantized", &channel)).rules(), [""; 0]);
@@ -231,12 +232,12 @@ fn packed_integers_are_what_compressed_tensors_writes() {
         (but(&tensors, "m.0.q_proj.weight_shape", "I64", &[3]), "quantized.shape"),
         (but(&tensors, "m.0.q_proj.weight_packed", "I64", &[64, 32]), "quantized.dtype"),
     ] {
-        assert_eq!(model(&broken, &said).rules(), [rule]);
+        assert_eq!(model(&broken, &message).rules(), [rule]);
     }
     let mut other = weights.clone();
     other["group_size"] = json!(32);
     assert_eq!(model(&tensors, &groups("pack-quantized", &other)).rules(), ["quantized.group-size"]);
-    let mut excluded = said.clone();
+    let mut excluded = message.clone();
     excluded["ignore"] = json!(["re:m.*q_proj"]);
     assert_eq!(model(&tensors, &excluded).rules(), ["quantized.excluded"]);
     // Rows that do not fill their last word.
@@ -246,16 +247,16 @@ fn packed_integers_are_what_compressed_tensors_writes() {
         ("m.0.q_proj.weight_zero_point", "I32", &[8, 3]),
         ("m.0.q_proj.weight_shape", "I64", &[2]),
     ];
-    assert_eq!(shaped(&odd, &said, [64, 260]).rules(), [""; 0]);
+    assert_eq!(shaped(&odd, &message, [64, 260]).rules(), [""; 0]);
 }
 
 #[test]
 fn eight_bits_with_scales_are_what_compressed_tensors_and_modelopt_write() {
     let weights = json!({"num_bits": 8, "type": "float", "strategy": "channel", "symmetric": true});
-    let said = groups("float-quantized", &weights);
+    let message = groups("float-quantized", &weights);
     for shape in [&[][..], &[1], &[64, 1], &[64], &[3]] {
         let tensors = [("m.0.q_proj.weight", "F8_E4M3", &[64, 256][..]), ("m.0.q_proj.weight_scale", "BF16", shape)];
-        assert_eq!(model(&tensors, &said).rules(), [""; 0], "{shape:?}");
+        assert_eq!(model(&tensors, &message).rules(), [""; 0], "{shape:?}");
     }
     let tensors: Tensors = vec![
         ("m.0.q_proj.weight", "F8_E4M3", &[64, 256]),
@@ -268,7 +269,7 @@ fn eight_bits_with_scales_are_what_compressed_tensors_and_modelopt_write() {
         (without(&tensors, "m.0.q_proj.weight_scale"), "quantized.scale-missing"),
         (without(&tensors, "m.0.q_proj.weight"), "quantized.scale-orphan"),
     ] {
-        assert_eq!(model(&broken, &said).rules(), [rule]);
+        assert_eq!(model(&broken, &message).rules(), [rule]);
     }
     // Also without a configuration, as the other weight has a scale.
     let alone = without(&tensors, "m.0.q_proj.weight_scale");
@@ -291,9 +292,9 @@ fn nvfp4_is_what_modelopt_and_compressed_tensors_write() {
         ("m.0.q_proj.weight_scale_2", "F32", &[]),
     ];
     let folder = |tensors: &Tensors, excluded: &str| {
-        let said = json!({"quantization": {"quant_algo": "NVFP4", "group_size": 16, "exclude_modules": [excluded]}});
+        let message = json!({"quantization": {"quant_algo": "NVFP4", "group_size": 16, "exclude_modules": [excluded]}});
         let folder = Fixture::new().weights(MODEL, tensors).with("config.json", "{}");
-        folder.with("hf_quant_config.json", said.to_string())
+        folder.with("hf_quant_config.json", message.to_string())
     };
     assert_eq!(folder(&tensors, "lm_head").rules(), [""; 0]);
     for (broken, rule) in [
@@ -314,18 +315,21 @@ fn nvfp4_is_what_modelopt_and_compressed_tensors_write() {
         ("m.0.q_proj.weight_scale", "F8_E4M3", &[64, 16]),
         ("m.0.q_proj.weight_global_scale", "F32", &[1]),
     ];
-    let said = groups(
+    let message = groups(
         "nvfp4-pack-quantized",
         &json!({"num_bits": 4, "type": "float", "strategy": "tensor_group", "group_size": 16}),
     );
-    assert_eq!(model(&packed, &said).rules(), [""; 0]);
-    assert_eq!(model(&without(&packed, "m.0.q_proj.weight_global_scale"), &said).rules(), ["quantized.scale-missing"]);
+    assert_eq!(model(&packed, &message).rules(), [""; 0]);
+    assert_eq!(
+        model(&without(&packed, "m.0.q_proj.weight_global_scale"), &message).rules(),
+        ["quantized.scale-missing"]
+    );
     let exponents = [packed[0], ("m.0.q_proj.weight_scale", "U8", &[64, 8])];
     let mxfp4 = json!({"num_bits": 4, "type": "float", "strategy": "group", "group_size": 32});
     assert_eq!(model(&exponents, &groups("mxfp4-pack-quantized", &mxfp4)).rules(), [""; 0]);
-    assert_eq!(model(&exponents, &said).rules(), ["quantized.group-size"]);
+    assert_eq!(model(&exponents, &message).rules(), ["quantized.group-size"]);
     let short = but(&packed, "m.0.q_proj.weight_scale", "F8_E4M3", &[64, 8]);
-    assert_eq!(model(&short, &said).rules(), ["quantized.scale-shape"]);
+    assert_eq!(model(&short, &message).rules(), ["quantized.scale-shape"]);
 }
 
 #[test]
@@ -335,9 +339,9 @@ fn mxfp4_is_what_gpt_oss_has() {
         ("m.0.mlp.experts.gate_up_proj_blocks", "U8", &[4, 64, 8, 16]),
         ("m.0.mlp.experts.gate_up_proj_scales", "U8", &[4, 64, 8]),
     ];
-    let said = json!({"quant_method": "mxfp4", "modules_to_not_convert": ["model.layers.*.self_attn", "lm_head"]});
+    let message = json!({"quant_method": "mxfp4", "modules_to_not_convert": ["model.layers.*.self_attn", "lm_head"]});
     let (blocks, scales) = ("m.0.mlp.experts.gate_up_proj_blocks", "m.0.mlp.experts.gate_up_proj_scales");
-    assert_eq!(model(&tensors, &said).rules(), [""; 0]);
+    assert_eq!(model(&tensors, &message).rules(), [""; 0]);
     for (broken, rule) in [
         (without(&tensors, scales), "quantized.scale-missing"),
         (without(&tensors, blocks), "quantized.scale-orphan"),
@@ -345,7 +349,7 @@ fn mxfp4_is_what_gpt_oss_has() {
         (but(&tensors, blocks, "U8", &[4, 64, 8, 8]), "quantized.shape"),
         (but(&tensors, scales, "F32", &[4, 64, 8]), "quantized.dtype"),
     ] {
-        assert_eq!(model(&broken, &said).rules(), [rule]);
+        assert_eq!(model(&broken, &message).rules(), [rule]);
     }
 }
 
@@ -359,10 +363,10 @@ fn four_and_eight_bits_are_what_bitsandbytes_writes() {
         ("m.0.q_proj.weight.quant_map", "F32", &[16]),
         ("m.0.q_proj.weight.quant_state.bitsandbytes__nf4", "U8", &[97]),
     ];
-    let said = json!({"quant_method": "bitsandbytes", "load_in_4bit": true, "bnb_4bit_quant_type": "nf4", "llm_int8_skip_modules": ["lm_head"]});
-    assert_eq!(model(&tensors, &said).rules(), [""; 0]);
+    let message = json!({"quant_method": "bitsandbytes", "load_in_4bit": true, "bnb_4bit_quant_type": "nf4", "llm_int8_skip_modules": ["lm_head"]});
+    assert_eq!(model(&tensors, &message).rules(), [""; 0]);
     let plain = vec![tensors[0], ("m.0.q_proj.weight.absmax", "F32", &[256]), tensors[4], tensors[5]];
-    assert_eq!(model(&plain, &said).rules(), [""; 0]);
+    assert_eq!(model(&plain, &message).rules(), [""; 0]);
     for (broken, rule) in [
         (without(&tensors, "m.0.q_proj.weight.absmax"), "quantized.scale-missing"),
         (without(&tensors, "m.0.q_proj.weight.nested_absmax"), "quantized.scale-missing"),
@@ -372,10 +376,10 @@ fn four_and_eight_bits_are_what_bitsandbytes_writes() {
         (but(&tensors, "m.0.q_proj.weight.nested_absmax", "F32", &[2]), "quantized.scale-shape"),
         (but(&tensors, "m.0.q_proj.weight.quant_map", "F32", &[256]), "quantized.shape"),
     ] {
-        assert_eq!(model(&broken, &said).rules(), [rule]);
+        assert_eq!(model(&broken, &message).rules(), [rule]);
     }
     let state = "m.0.q_proj.weight.quant_state.bitsandbytes__nf4";
-    let config = json!({"quantization_config": said}).to_string();
+    let config = json!({"quantization_config": message}).to_string();
     for (stored, rules) in [
         (json!({"shape": [64, 256], "blocksize": 64}), vec![]),
         (json!({"shape": [64, 256], "blocksize": 128}), vec!["quantized.scale-shape"]),
@@ -423,14 +427,14 @@ fn what_is_not_known_is_left_alone() {
         ("m.0.q_proj.scale_packed", "F16", &[2, 64]),
         ("m.0.q_proj.meta", "I16", &[128, 8]),
     ];
-    let said = groups("marlin-24", &json!({"num_bits": 4, "group_size": 128, "strategy": "group"}));
-    assert_eq!(model(&sparse, &said).rules(), [""; 0]);
+    let message = groups("marlin-24", &json!({"num_bits": 4, "group_size": 128, "strategy": "group"}));
+    assert_eq!(model(&sparse, &message).rules(), [""; 0]);
     let quark = [("m.0.q_proj.weight", "U8", &[64, 128][..]), ("m.0.q_proj.weight_scale", "U8", &[64, 8])];
     assert_eq!(model(&quark, &json!({"quant_method": "quark"})).rules(), [""; 0]);
     let simulated = [("m.0.q_proj.weight", "BF16", &[64, 256][..]), ("m.0.q_proj.weight_scale", "BF16", &[64, 2])];
-    let mut said = groups("dense", &json!({"num_bits": 4, "group_size": 128, "strategy": "group"}));
-    said["quantization_status"] = json!("frozen");
-    assert_eq!(model(&simulated, &said).rules(), [""; 0]);
+    let mut message = groups("dense", &json!({"num_bits": 4, "group_size": 128, "strategy": "group"}));
+    message["quantization_status"] = json!("frozen");
+    assert_eq!(model(&simulated, &message).rules(), [""; 0]);
 }
 
 #[test]
@@ -465,10 +469,10 @@ fn a_name_alone_proves_no_scheme() {
         assert_eq!(of(&own), [""; 0], "{own:?}");
     }
     // One layer with all parts proves it for the others, and so does the configuration.
-    let (mut tensors, said) = gptq();
+    let (mut tensors, message) = gptq();
     let half = ("m.0.k_proj.qweight", "I32", &[32, 64][..]);
     tensors.push(half);
     assert_eq!(of(&tensors), ["quantized.config-missing", "quantized.scale-missing"]);
-    let folder = model(&[half], &said);
+    let folder = model(&[half], &message);
     assert_eq!(folder.messages("quantized.scale-missing"), ["its scales are missing"]);
 }

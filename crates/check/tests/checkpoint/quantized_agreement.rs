@@ -4,7 +4,9 @@ use std::fs;
 
 use max_weights::checkpoint::{Checkpoint, OpenOptions};
 use max_weights_check::Level;
-use max_weights_check::quantized::{self, Declared, Fault, Group, Method, Part, Stop};
+use max_weights_check::quantized::{
+    self, DeclaredQuantization, NoLayout, PartFault, QuantizationMethod, QuantizedGroup, TensorRole,
+};
 
 use super::support::Fixture;
 
@@ -21,9 +23,9 @@ const OF_PARTS: [&str; 7] = [
 
 /// Looks at the model of a folder in both ways. Every model of the tests of quantized weights goes through it.
 pub(super) fn assert_agreement(folder: &Fixture) {
-    let declared = Declared::read(folder.path()).expect("a configuration");
+    let declared = DeclaredQuantization::read(folder.path()).expect("a configuration");
     // Validation reports nothing about custom schemes, nor about one that only a name indicates.
-    let Some(declared) = declared.filter(|declared| declared.method != Method::Other) else { return };
+    let Some(declared) = declared.filter(|declared| declared.method != QuantizationMethod::Other) else { return };
     let path = folder.path().join("model.safetensors");
     let checkpoint = Checkpoint::open(&[&path], &OpenOptions::default()).expect("a checkpoint");
     let (table, bytes) = (checkpoint.catalog().table(), fs::read(&path).expect("a file"));
@@ -32,20 +34,21 @@ pub(super) fn assert_agreement(folder: &Fixture) {
         findings.iter().filter_map(|finding| Some((finding.rule.id, finding.tensor.as_deref()?))).collect();
     for layer in quantized::layers(table, 0..table.len()).list {
         let values = |number: usize, most: u64| {
-            let (info, sizes) = (table.get(number), [Part::Shape, Part::QuantState]);
+            let (info, sizes) = (table.get(number), [TensorRole::Shape, TensorRole::QuantState]);
             let (start, len) = (info.span.start() as usize, info.bytes() as usize);
             let says = sizes.into_iter().any(|part| layer.number(part) == Some(number));
             (says && len as u64 <= most).then(|| bytes[start..start + len].to_vec())
         };
         let scheme = declared.schemes(&[layer.name])[0];
-        let group = Group::new(table, &layer, (Some(&declared), scheme), &values);
+        let group = QuantizedGroup::new(table, &layer, (Some(&declared), scheme), &values);
         if !group.is_quantized() {
             continue;
         }
         let (decided, mut faults) = (group.decide(), group.faults());
-        let is_refused = matches!(decided, Err(Stop::Refused { .. }));
-        faults.extend(decided.err().and_then(|stop| if let Stop::Fault(fault) = stop { Some(fault) } else { None }));
-        let names = |fault: &Fault| (fault.rule.id, fault.tensor.map_or(layer.name, |number| table.name(number)));
+        let is_refused = matches!(decided, Err(NoLayout::Refused { .. }));
+        faults
+            .extend(decided.err().and_then(|stop| if let NoLayout::Fault(fault) = stop { Some(fault) } else { None }));
+        let names = |fault: &PartFault| (fault.rule.id, fault.tensor.map_or(layer.name, |number| table.name(number)));
         for fault in faults.iter().filter(|fault| fault.is_certain) {
             assert!(reported.contains(&names(fault)), "{} is not reported: {}", layer.name, fault.cause);
         }

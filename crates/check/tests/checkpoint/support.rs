@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use max_weights::uninterrupted;
-use max_weights_check::{Level, Options, Progress, Report, Selection, validate};
+use max_weights_check::{Level, Report, RuleSelection, ValidateOptions, ValidateProgress, validate};
 
 /// The rules that are looked for: those about weights. Other checks have their own tests.
 const OURS: [&str; 7] = ["MW-FI", "MW-ST", "MW-GG", "MW-PT", "MW-IX", "MW-QU", "MW-AD"];
@@ -72,9 +72,9 @@ impl Fixture {
 
 /// The findings below a path.
 pub(crate) fn report(path: &Path, level: Level) -> Report {
-    let selection = Selection { select: OURS.map(str::to_owned).to_vec(), ignore: Vec::new() };
-    let options = Options { level, selection, ..Options::default() };
-    validate(&[path.to_path_buf()], &options, &Progress::default(), &uninterrupted).expect("validated")
+    let selection = RuleSelection { select: OURS.map(str::to_owned).to_vec(), ignore: Vec::new() };
+    let options = ValidateOptions { level, selection, ..ValidateOptions::default() };
+    validate(&[path.to_path_buf()], &options, &ValidateProgress::default(), &uninterrupted).expect("validated")
 }
 
 pub(crate) fn rules(report: &Report) -> Vec<&'static str> {

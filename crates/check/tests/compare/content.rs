@@ -7,14 +7,14 @@ use std::time::{Duration, Instant};
 use crate::content_support::{self, Tensor, f32s, model, ramp, safetensors, torch_legacy, torch_legacy_views};
 use max_weights::rules::Severity;
 use max_weights::{Diagnostic, Error, uninterrupted};
-use max_weights_check::{Depth, Level, Options, Progress, Report, content, validate};
+use max_weights_check::{Depth, Level, Report, ValidateOptions, ValidateProgress, content, validate};
 
-fn checked(path: &Path, options: &Options) -> Report {
-    validate(&[path.to_path_buf()], options, &Progress::default(), &uninterrupted).expect("a report")
+fn checked(path: &Path, options: &ValidateOptions) -> Report {
+    validate(&[path.to_path_buf()], options, &ValidateProgress::default(), &uninterrupted).expect("a report")
 }
 
-fn options() -> Options {
-    Options { level: Level::Content, ..Options::default() }
+fn options() -> ValidateOptions {
+    ValidateOptions { level: Level::Content, ..ValidateOptions::default() }
 }
 
 /// The findings about the values of a file of these tensors.
@@ -160,17 +160,17 @@ fn of_many_findings_of_a_rule_the_others_are_counted() {
     safetensors(&folder.path().join("x.safetensors"), &tensors);
     let report = checked(folder.path(), &options());
     assert_eq!(report.findings.iter().filter(|finding| finding.rule.id == "values.nan").count(), 100);
-    assert_eq!(report.left_out, 30);
+    assert_eq!(report.omitted, 30);
 }
 
 #[test]
 fn nothing_is_read_below_the_level_of_the_content() {
     let folder = tempfile::tempdir().expect("a folder");
     safetensors(&folder.path().join("x.safetensors"), &[("x", "F32", vec![2], f32s([f32::NAN, 1.0]))]);
-    let report = checked(folder.path(), &Options::default());
+    let report = checked(folder.path(), &ValidateOptions::default());
     assert!(report.findings.iter().all(|finding| finding.rule.id != "values.nan"));
     assert!(report.files[0].depth < Depth::Content);
-    let report = checked(folder.path(), &Options { severity: Severity::Error, ..options() });
+    let report = checked(folder.path(), &ValidateOptions { severity: Severity::Error, ..options() });
     assert!(report.findings.is_empty());
 }
 
@@ -214,7 +214,7 @@ fn the_statistics_of_a_tensor_that_is_most_of_a_file_are_those_of_all_its_bytes(
     let of = |at: usize| found[at].statistics.as_ref().expect("numbers");
     assert_eq!((found[0].name.as_str(), found[1].name.as_str()), ("large", "small"));
     assert_eq!((of(0).count, of(0).zeros, of(1).count), (count as u64, count as u64 - 2, 2));
-    assert_eq!(of(0).maximum.map(max_weights::check::Number::to_f64), Some(9.0));
+    assert_eq!(of(0).maximum.map(max_weights::check::ExactNumber::to_f64), Some(9.0));
     assert_eq!(done.load(Ordering::Relaxed), count as u64 + 2);
 }
 
@@ -238,7 +238,8 @@ fn tensors_of_all_dtypes_have_histograms_that_are_the_same_on_any_number_of_thre
     ];
     let folder = tempfile::tempdir().expect("a folder");
     safetensors(&folder.path().join("model.safetensors"), &tensors);
-    let of = |jobs| checked(folder.path(), &Options { jobs: std::num::NonZero::new(jobs), ..options() }).statistics;
+    let of =
+        |jobs| checked(folder.path(), &ValidateOptions { jobs: std::num::NonZero::new(jobs), ..options() }).statistics;
     let found = of(1);
     assert_eq!(found, of(3));
     assert_eq!(found.len(), tensors.len());
@@ -274,7 +275,7 @@ fn what_there_is_no_time_for_is_said_and_not_called_looked_at() {
     let folder = tempfile::tempdir().expect("a folder");
     safetensors(&folder.path().join("model.safetensors"), &[("x", "F32", vec![1 << 22], vec![1; 1 << 24])]);
     let started = Instant::now();
-    let report = checked(folder.path(), &Options { timeout: Some(Duration::ZERO), ..options() });
+    let report = checked(folder.path(), &ValidateOptions { timeout: Some(Duration::ZERO), ..options() });
     assert!(started.elapsed() < Duration::from_secs(20));
     assert!(report.files[0].depth < Depth::Content);
     assert!(report.findings.iter().any(|finding| finding.rule.id == "file.unreadable"), "{:?}", report.findings);

@@ -31,10 +31,10 @@ fn expect(spec: &str) -> Expectation {
 
 /// The findings about the model, by rule and sentence.
 fn found(spec: &str) -> Vec<(&'static str, String)> {
-    said(&check(model().catalog(), &expect(spec)))
+    message(&check(model().catalog(), &expect(spec)))
 }
 
-fn said(findings: &[Diagnostic]) -> Vec<(&'static str, String)> {
+fn message(findings: &[Diagnostic]) -> Vec<(&'static str, String)> {
     findings.iter().map(|finding| (finding.rule.id, finding.message.clone())).collect()
 }
 
@@ -102,7 +102,7 @@ fn another_number_of_tensors_than_is_expected() {
 
 #[test]
 fn another_dtype_or_shape_than_is_expected() {
-    let of = |wanted: &str| found(&format!("\"tensors\": {{\"layers.0.up\": {wanted}}}, \"allow_extra\": true"));
+    let of = |requested: &str| found(&format!("\"tensors\": {{\"layers.0.up\": {requested}}}, \"allow_extra\": true"));
     let says = "'layers.0.up' is bfloat16, but float32 or float16 is expected";
     assert_eq!(of("{\"dtype\": [\"F32\", \"float16\"]}"), one("expectation.dtype", says));
     let says = "'layers.0.up' has shape [8, 4], but [*, 5] is expected";
@@ -117,9 +117,9 @@ fn a_symbol_stands_for_one_number_that_of_most_places() {
     let odd = saved(&[half("a", &[4]), half("b", &[5]), half("c", &[4])], "");
     let spec = r#""tensors": {"b": {"shape": ["hidden"]}, "a": {"shape": ["hidden"]}, "c": {"shape": ["hidden"]}}"#;
     let says = "'hidden' is 5 by dimension 0 of 'b', and 4 by 'a'";
-    assert_eq!(said(&check(odd.catalog(), &expect(spec))), one("expectation.symbol", says));
-    let said_before = format!("\"symbols\": {{\"hidden\": 5}}, {spec}");
-    let findings = check(odd.catalog(), &expect(&said_before));
+    assert_eq!(message(&check(odd.catalog(), &expect(spec))), one("expectation.symbol", says));
+    let declared_before = format!("\"symbols\": {{\"hidden\": 5}}, {spec}");
+    let findings = check(odd.catalog(), &expect(&declared_before));
     assert_eq!(findings.iter().map(|finding| finding.tensor.as_deref()).collect::<Vec<_>>(), [Some("a"), Some("c")]);
     assert!(findings[0].message.ends_with("and 5 is expected"), "{}", findings[0].message);
 }
@@ -137,7 +137,7 @@ fn what_is_not_expected_is_extra() {
 fn very_many_findings_of_a_rule_are_counted() {
     let names: Vec<String> = (0..150).map(|number| format!("t{number}")).collect();
     let many = saved(&names.iter().map(|name| half(name, &[1])).collect::<Vec<_>>(), "");
-    let findings = said(&check(many.catalog(), &Expectation::default()));
+    let findings = message(&check(many.catalog(), &Expectation::default()));
     assert_eq!((findings.len(), findings[100].1.as_str()), (101, "50 more of this kind"));
 }
 
@@ -151,7 +151,7 @@ fn parameters_and_metadata_that_are_not_as_expected() {
     assert_eq!(found("\"allow_extra\": true, \"metadata\": {\"license\": null}"), one("expectation.metadata", says));
     let file = gguf(0, 32, &[0; 128]);
     assert_eq!(
-        said(&check(file.catalog(), &expect("\"tensors\": {\"w\": {\"dtype\": \"F32\", \"shape\": [32]}}"))),
+        message(&check(file.catalog(), &expect("\"tensors\": {\"w\": {\"dtype\": \"F32\", \"shape\": [32]}}"))),
         []
     );
 }
@@ -162,20 +162,20 @@ fn tied_tensors_that_are_both_there_are_alike_and_have_the_same_values() {
     let of = |b: Entry<'_>| saved(&[half("a", &[4]), b], "");
     let other = of(half("b", &[5]));
     let says = "'b' is bfloat16 of shape [5], but is expected to be 'a', which is bfloat16 of shape [4]";
-    assert_eq!(said(&check(other.catalog(), &spec)), one("expectation.ties", says));
+    assert_eq!(message(&check(other.catalog(), &spec)), one("expectation.ties", says));
     let values = of(("b", "BF16", &[4], vec![0, 0, 0, 0, 0, 0, 1, 0]));
-    assert_eq!(said(&check(values.catalog(), &spec)), []);
+    assert_eq!(message(&check(values.catalog(), &spec)), []);
     let findings = check_ties(&values, &spec, &uninterrupted).expect("read");
-    assert_eq!(said(&findings), one("expectation.ties", "'b' is expected to be 'a', but has other values"));
-    assert_eq!(said(&check_ties(&of(half("b", &[4])), &spec, &uninterrupted).expect("read")), []);
+    assert_eq!(message(&findings), one("expectation.ties", "'b' is expected to be 'a', but has other values"));
+    assert_eq!(message(&check_ties(&of(half("b", &[4])), &spec, &uninterrupted).expect("read")), []);
 }
 
 #[test]
 fn another_checkpoint_is_an_expectation() {
     let good = Expectation::of_catalog(model().catalog());
-    assert_eq!(said(&check(model().catalog(), &good)), []);
+    assert_eq!(message(&check(model().catalog(), &good)), []);
     let other = saved(&[half("embed.weight", &[6, 4]), ("layers.0.norm", "F32", &[4], vec![0; 16])], "");
-    let findings = said(&check(other.catalog(), &good));
+    let findings = message(&check(other.catalog(), &good));
     let rules: Vec<&str> = findings.iter().map(|(rule, _)| *rule).collect();
     assert_eq!(rules, ["expectation.dtype", "expectation.missing", "expectation.missing", "expectation.missing"]);
 }
@@ -187,7 +187,7 @@ fn a_specification_of_a_good_checkpoint_holds_for_it_whatever_its_names_are() {
     for checkpoint in [&model(), &odd, &gguf(8, 32, &[0; 34])] {
         let spec = of(checkpoint.catalog()).to_string();
         let spec = Expectation::parse(spec.as_bytes()).expect("a specification");
-        assert_eq!(said(&check(checkpoint.catalog(), &spec)), []);
+        assert_eq!(message(&check(checkpoint.catalog(), &spec)), []);
     }
     let mut text = Vec::new();
     write(model().catalog(), &mut text).expect("memory can be written to");
@@ -260,7 +260,7 @@ fn the_example_of_the_page_is_a_specification() {
     let (_, rest) = page.split_once("```json\n").expect("an example");
     let (example, _) = rest.split_once("```").expect("its end");
     let spec = Expectation::parse(example.as_bytes()).unwrap_or_else(|error| panic!("{error}"));
-    let findings = said(&check(model().catalog(), &spec));
+    let findings = message(&check(model().catalog(), &spec));
     let of_metadata = findings.iter().filter(|(rule, _)| *rule == "expectation.metadata").count();
     assert_eq!(of_metadata, 0, "{findings:?}");
     assert!(findings.iter().any(|(rule, _)| *rule == "expectation.parameters"), "{findings:?}");

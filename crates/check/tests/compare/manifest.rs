@@ -6,11 +6,11 @@ use std::sync::atomic::Ordering;
 
 use crate::content_support::{Tensor, f32s, model, ramp, safetensors, torch_legacy};
 use max_weights::{Error, uninterrupted};
-use max_weights_check::Progress;
-use max_weights_check::manifest::{Checked, Counts, Manifest, TensorCounts, check, create};
+use max_weights_check::ValidateProgress;
+use max_weights_check::manifest::{Checked, FileCounts, Manifest, TensorCounts, check, create};
 
 fn made(path: &Path) -> Manifest {
-    create(path, &[], false, None, &Progress::default(), &uninterrupted).expect("a manifest")
+    create(path, &[], false, None, &ValidateProgress::default(), &uninterrupted).expect("a manifest")
 }
 
 fn written(manifest: &Manifest, path: &Path) {
@@ -18,7 +18,7 @@ fn written(manifest: &Manifest, path: &Path) {
 }
 
 fn checked(manifest: &Path, path: Option<&Path>) -> Checked {
-    check(manifest, path, false, &Progress::default(), &uninterrupted).expect("checked")
+    check(manifest, path, false, &ValidateProgress::default(), &uninterrupted).expect("checked")
 }
 
 /// The findings: rule, file below the folder, tensor.
@@ -44,7 +44,7 @@ fn a_folder_is_what_its_manifest_says_until_something_changes() {
     written(&first, &manifest);
     let same = checked(&manifest, None);
     assert_eq!((found(&same), same.differs()), (vec![], false));
-    assert_eq!(same.files, Counts { same: 3, ..Counts::default() });
+    assert_eq!(same.files, FileCounts { same: 3, ..FileCounts::default() });
     assert_eq!(same.tensors, TensorCounts { same: 4, ..TensorCounts::default() });
 
     let mut tensors = model();
@@ -63,7 +63,7 @@ fn a_folder_is_what_its_manifest_says_until_something_changes() {
         ("manifest.new-tensor", "one.safetensors", "embedding.weight"),
     ];
     assert_eq!(found(&other), expected.map(|(rule, file, tensor)| (rule, file.to_owned(), tensor)));
-    assert_eq!(other.files, Counts { same: 1, changed: 1, missing: 1, new: 1 });
+    assert_eq!(other.files, FileCounts { same: 1, changed: 1, missing: 1, new: 1 });
     assert_eq!(other.tensors, TensorCounts { same: 2, moved: 0, changed: 1, missing: 1, new: 1 });
     let renamed = &other.findings[4].message;
     assert_eq!(renamed, "it is not in any file; 'embedding.weight' has its elements");
@@ -85,7 +85,7 @@ fn a_tensor_is_the_same_in_other_shards_and_in_another_order() {
     let moved = checked(&manifest, Some(&whole));
     assert_eq!(moved.tensors, TensorCounts { moved: 4, ..TensorCounts::default() });
     assert!(moved.differs(), "the files are not the same");
-    let alone = check(&manifest, Some(&whole), true, &Progress::default(), &uninterrupted).expect("checked");
+    let alone = check(&manifest, Some(&whole), true, &ValidateProgress::default(), &uninterrupted).expect("checked");
     assert!(!alone.differs());
     assert!(found(&alone).iter().all(|(rule, ..)| *rule == "manifest.moved"), "{:?}", found(&alone));
     tensors[0].2 = vec![4, 4];
@@ -99,7 +99,7 @@ fn another_version_of_a_tensor_in_a_file_beside_is_told_also_where_tensors_alone
     two_shards(folder.path());
     let manifest = folder.path().join("manifest.json");
     written(&made(folder.path()), &manifest);
-    let alone = || check(&manifest, None, true, &Progress::default(), &uninterrupted).expect("checked");
+    let alone = || check(&manifest, None, true, &ValidateProgress::default(), &uninterrupted).expect("checked");
     let copy = |value: f32| ("layers.0.weight", "F32", vec![16, 16], ramp(256, value));
     safetensors(&folder.path().join("zero.safetensors"), &[copy(1.0)]);
     assert_eq!((found(&alone()), alone().differs()), (vec![], false), "the same once more");
@@ -119,8 +119,8 @@ fn files_whose_names_are_the_same_as_texts_are_refused() {
     for name in [b"a\xff", b"a\xfe"] {
         fs::write(folder.path().join(std::ffi::OsStr::from_bytes(name)), name).expect("written");
     }
-    let error =
-        create(folder.path(), &[], false, None, &Progress::default(), &uninterrupted).expect_err("one hides the other");
+    let error = create(folder.path(), &[], false, None, &ValidateProgress::default(), &uninterrupted)
+        .expect_err("one hides the other");
     assert!(error.to_string().contains("cannot tell this file from"), "{error}");
 }
 
@@ -148,7 +148,8 @@ fn a_file_that_was_cut_anywhere_has_its_own_hash() {
 fn a_name_that_no_manifest_may_have_is_refused_when_it_is_made() {
     let folder = tempfile::tempdir().expect("a folder");
     fs::write(folder.path().join("a\\b"), "x").expect("written");
-    let error = create(folder.path(), &[], false, None, &Progress::default(), &uninterrupted).expect_err("a backslash");
+    let error =
+        create(folder.path(), &[], false, None, &ValidateProgress::default(), &uninterrupted).expect_err("a backslash");
     assert!(error.to_string().contains("manifest.path"), "{error}");
 }
 
@@ -167,7 +168,7 @@ fn one_file_has_a_manifest_in_which_others_are_not_new() {
 fn bytes_are_counted_and_an_interrupt_ends_the_work() {
     let folder = tempfile::tempdir().expect("a folder");
     two_shards(folder.path());
-    let progress = Progress::default();
+    let progress = ValidateProgress::default();
     create(folder.path(), &[], false, None, &progress, &uninterrupted).expect("a manifest");
     assert_eq!(progress.done.load(Ordering::Relaxed), progress.bytes.load(Ordering::Relaxed));
     let stop = || Err(Error::Interrupted);
@@ -204,7 +205,7 @@ fn links_to_files_elsewhere_are_refused() {
     let refused = checked(&manifest, None);
     let linked = ["config.json", "more"].map(|file| ("manifest.link", file.to_owned(), ""));
     assert_eq!(found(&refused), linked);
-    let error = create(&inside, &[], false, None, &Progress::default(), &uninterrupted).expect_err("a link");
+    let error = create(&inside, &[], false, None, &ValidateProgress::default(), &uninterrupted).expect_err("a link");
     assert!(error.to_string().contains("manifest.link"), "{error}");
 }
 
@@ -245,8 +246,9 @@ fn what_is_no_manifest_is_an_error_that_says_why() {
     ];
     for (text, says) in texts {
         fs::write(&path, text).expect("written");
-        let error =
-            check(&path, None, false, &Progress::default(), &uninterrupted).expect_err("no manifest").to_string();
+        let error = check(&path, None, false, &ValidateProgress::default(), &uninterrupted)
+            .expect_err("no manifest")
+            .to_string();
         assert!(error.contains(says) && error.contains("manifest.broken"), "{error}");
     }
 }
@@ -288,8 +290,9 @@ fn a_check_stays_in_its_folder_and_goes_on_behind_links_that_lead_out_or_nowhere
     found.sort();
     let expected = [("manifest.link", "dangling", ""), ("manifest.link", "elsewhere", ""), ("manifest.new", "x", "")];
     assert_eq!(found, expected.map(|(rule, file, tensor)| (rule, file.to_owned(), tensor)));
-    assert_eq!(checked.files, Counts { same: 3, new: 3, ..Counts::default() });
-    let error = create(folder.path(), &[], false, None, &Progress::default(), &uninterrupted).expect_err("links");
+    assert_eq!(checked.files, FileCounts { same: 3, new: 3, ..FileCounts::default() });
+    let error =
+        create(folder.path(), &[], false, None, &ValidateProgress::default(), &uninterrupted).expect_err("links");
     assert!(error.to_string().contains("leads out of the folder, or nowhere"), "{error}");
 }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::content_support::{model, safetensors};
 use max_weights::uninterrupted;
-use max_weights_check::Progress;
+use max_weights_check::ValidateProgress;
 use max_weights_check::manifest::{bom, create};
 use serde_json::{Value, json};
 
@@ -14,7 +14,7 @@ const CONFIG: &str =
     r#"{"model_type": "llama", "architectures": ["LlamaForCausalLM"], "transformers_version": "4.50.0"}"#;
 
 fn made(path: &Path) -> Value {
-    bom(path, &Progress::default(), &uninterrupted).expect("a bill of materials")
+    bom(path, &ValidateProgress::default(), &uninterrupted).expect("a bill of materials")
 }
 
 /// The values of a property of ours.
@@ -48,7 +48,7 @@ fn a_model_is_described_by_its_bytes_and_by_its_files() {
     assert_eq!((of(&card["properties"], "parameters"), of(&card["properties"], "tensors")), (vec!["800"], vec!["4"]));
     assert_eq!(of(&card["properties"], "parameters:bfloat16"), ["16"]);
     assert_eq!(of(&card["properties"], "library:transformers"), ["4.50.0"]);
-    let manifest = create(&path, &[], false, None, &Progress::default(), &uninterrupted).expect("a manifest");
+    let manifest = create(&path, &[], false, None, &ValidateProgress::default(), &uninterrupted).expect("a manifest");
     assert_eq!(of(&component["properties"], "content"), [manifest.content.as_str()]);
     let names: Vec<&Value> = made["components"].as_array().expect("a list").iter().map(|file| &file["name"]).collect();
     assert_eq!(names, ["README.md", "config.json", "model.safetensors"]);

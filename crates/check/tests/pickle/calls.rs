@@ -436,6 +436,6 @@ fn plain_arrays_of_joblib_need_no_trust_and_what_hides_in_them_is_found() {
     let framed = [&b"\x80\x04\x95\xf0\0\0\0\0\0\0\0"[..], &body[2..], &[b'.'; 40]].concat();
     assert!(scan(&framed).answer() >= Verdict::Broken);
     // PyTorch knows nothing of it.
-    let torch = crate::support::scan_as(&body, max_weights_check::security::pickle::Expected::TorchZip);
+    let torch = crate::support::scan_as(&body, max_weights_check::security::pickle::PickleOrigin::TorchZip);
     assert!(torch.has("code.library-global"), "{:?}", torch.ids());
 }

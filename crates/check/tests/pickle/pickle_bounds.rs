@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::support::{protocol_2, scan, scan_as, scan_legacy, tensor};
 use max_weights::rules::Verdict;
-use max_weights_check::security::pickle::{Expected, may_be_pickle};
+use max_weights_check::security::pickle::{PickleOrigin, may_be_pickle};
 
 /// Numbers that are the same each time.
 struct Numbers(u64);
@@ -23,7 +23,7 @@ impl Numbers {
 }
 
 fn scan_all_ways(bytes: &[u8]) {
-    for expected in [Expected::Any, Expected::TorchZip] {
+    for expected in [PickleOrigin::Any, PickleOrigin::TorchZip] {
         let scanned = scan_as(bytes, expected);
         assert!(scanned.seen.consumed <= bytes.len() as u64 + 8);
     }

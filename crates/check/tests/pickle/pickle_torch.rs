@@ -2,7 +2,7 @@
 
 use crate::support::{protocol_2, scan_archive, scan_as, scan_legacy, tensor};
 use max_weights::rules::Verdict;
-use max_weights_check::security::pickle::Expected;
+use max_weights_check::security::pickle::PickleOrigin;
 
 const SYSTEM: &[u8] = b"cos\nsystem\n(S'true'\ntR";
 
@@ -39,7 +39,7 @@ fn members_that_belong_to_nothing_are_findings() {
 
 #[test]
 fn a_second_pickle_in_data_pkl_is_found() {
-    let scanned = scan_as(&[protocol_2(b"N"), protocol_2(SYSTEM)].concat(), Expected::TorchZip);
+    let scanned = scan_as(&[protocol_2(b"N"), protocol_2(SYSTEM)].concat(), PickleOrigin::TorchZip);
     assert_eq!(scanned.ids(), ["code.malicious-global", "code.trailing-data"]);
 }
 

@@ -8,7 +8,7 @@ use std::path::Path;
 use max_weights::Error;
 use max_weights_check::baseline::{self, Baseline};
 use max_weights_check::settings_file::SettingsFile;
-use max_weights_check::{Level, Report, Selection};
+use max_weights_check::{Level, Report, RuleSelection};
 
 fn baseline(report: &Report) -> Baseline {
     let folder = tempfile::tempdir().expect("a folder");
@@ -19,7 +19,7 @@ fn baseline(report: &Report) -> Baseline {
 }
 
 fn apply(report: &mut Report, known: &Baseline) -> Vec<String> {
-    let stale = baseline::apply(report, known, Path::new(fixture::ROOT), &Selection::default());
+    let stale = baseline::apply(report, known, Path::new(fixture::ROOT), &RuleSelection::default());
     stale.into_iter().map(|known| known.line()).collect()
 }
 
@@ -63,9 +63,9 @@ fn another_call_another_file_and_another_member_are_new() {
 #[test]
 fn what_is_malicious_is_written_only_on_request() {
     let mut out = Vec::new();
-    let left_out = baseline::write(&fixture::sample(), Path::new(fixture::ROOT), false, &mut out).expect("memory");
+    let excluded = baseline::write(&fixture::sample(), Path::new(fixture::ROOT), false, &mut out).expect("memory");
     let text = String::from_utf8(out).expect("JSON");
-    assert_eq!((left_out, text.contains(fixture::CALL.code), text.contains(fixture::CLASS.code)), (1, false, true));
+    assert_eq!((excluded, text.contains(fixture::CALL.code), text.contains(fixture::CLASS.code)), (1, false, true));
 }
 
 #[test]

@@ -34,8 +34,8 @@ fn sarif_keeps_the_worst_5000() {
     assert_eq!(results.len(), 5000);
     assert!(results.iter().all(|result| result["ruleId"] == fixture::CALL.code), "the worst are kept");
     assert!(run["tool"]["driver"]["rules"].as_array().is_some_and(|rules| rules.len() == 1));
-    let said = run["invocations"][0]["toolExecutionNotifications"][0]["message"]["text"].as_str();
-    assert_eq!(said, Some("245,000 findings left out: the worst 5,000 are kept"));
+    let message = run["invocations"][0]["toolExecutionNotifications"][0]["message"]["text"].as_str();
+    assert_eq!(message, Some("245,000 findings left out: the worst 5,000 are kept"));
     assert!(text.len() < 10 << 20, "10 MB are taken, and that when it is compressed");
 }
 
@@ -50,8 +50,10 @@ fn long_sentences_do_not_make_reports_longer_than_is_taken() {
     let log = parsed(&written(Format::Sarif));
     let run = &log["runs"][0];
     let kept = run["results"].as_array().map_or(0, Vec::len);
-    let said = run["invocations"][0]["toolExecutionNotifications"][0]["message"]["text"].as_str();
-    assert!(kept > 100 && said.is_some_and(|said| said.starts_with(&text::plural(3000 - kept as u64, "finding"))));
+    let message = run["invocations"][0]["toolExecutionNotifications"][0]["message"]["text"].as_str();
+    assert!(
+        kept > 100 && message.is_some_and(|message| message.starts_with(&text::plural(3000 - kept as u64, "finding")))
+    );
     for format in [Format::Sarif, Format::Gitlab] {
         let bytes = serde_json::to_string(&parsed(&written(format))).map_or(0, |text| text.len());
         assert!((1_000_000..10_000_000).contains(&bytes), "{}: {bytes} bytes", format.name());

@@ -1,4 +1,4 @@
-//! Files of a repository beside its weights.
+//! Files of a repository in the folder of its weights.
 
 mod repository_code;
 mod repository_folders;

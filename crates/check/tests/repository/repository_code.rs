@@ -115,8 +115,8 @@ fn types_of_sentence_transformers_are_its_own_or_need_trust() {
     let modules = |kind: &str| format!(r#"[{{"idx": 0, "name": "0", "path": "", "type": "{kind}"}}]"#);
     let own = modules("sentence_transformers.models.Transformer");
     assert!(rules(&[("modules.json", &own)]).is_empty());
-    let beside = modules("modeling_x.X");
-    assert_eq!(rules(&[("modules.json", &beside), X]), ["repository.program-run", "repository.remote-code"]);
+    let companions = modules("modeling_x.X");
+    assert_eq!(rules(&[("modules.json", &companions), X]), ["repository.program-run", "repository.remote-code"]);
     assert_eq!(rules(&[("modules.json", &modules("evil.module.X"))]), ["repository.target"]);
     assert_eq!(rules(&[("modules.json", &modules("os.system"))]), ["repository.target-dangerous"]);
     let router = r#"{"types": {"0": "evil.X", "1": "sentence_transformers.models.Transformer"}}"#;

@@ -7,7 +7,7 @@ use max_weights::rules::{Severity, Verdict};
 const CONFIG: (&str, &str) = ("config.json", r#"{"model_type": "x", "auto_map": {"AutoModel": "modeling_x.X"}}"#);
 
 /// The rules that a program breaks that nothing makes loaders run.
-fn beside(program: &str) -> Vec<&'static str> {
+fn companions(program: &str) -> Vec<&'static str> {
     rules(&[("tool.py", program)])
 }
 
@@ -103,7 +103,7 @@ fn a_program_that_nothing_runs_needs_trust_by_its_words_under_whatever_name() {
         "x = (1,\nimport os\nos.system('id')\n",
         "print 'x'\nexec 'import os'\n",
     ] {
-        assert_eq!(beside(program), ["repository.call"], "{program}");
+        assert_eq!(companions(program), ["repository.call"], "{program}");
     }
 }
 
@@ -190,10 +190,10 @@ fn a_script_is_told_by_its_first_line_and_is_a_program_where_python_runs_it() {
 fn a_program_in_an_encoding_that_hides_it_is_malicious() {
     for encoding in ["utf-7", "rot13", "unicode_escape", "raw-unicode-escape", "utf-16", "mbcs"] {
         let program = format!("#!/usr/bin/python\n# -*- coding: {encoding} -*-\nx = 1\n");
-        assert_eq!(beside(&program), ["repository.program-encoding"], "{encoding}");
+        assert_eq!(companions(&program), ["repository.program-encoding"], "{encoding}");
     }
     for encoding in ["utf-8", "UTF8", "latin-1", "cp1252"] {
-        assert!(beside(&format!("# coding={encoding}\nx = 1\n")).is_empty(), "{encoding}");
+        assert!(companions(&format!("# coding={encoding}\nx = 1\n")).is_empty(), "{encoding}");
     }
 }
 

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use max_weights::rules::{Severity, Verdict};
 use max_weights::{Diagnostic, uninterrupted};
-use max_weights_check::{Options, Progress, validate};
+use max_weights_check::{ValidateOptions, ValidateProgress, validate};
 use tempfile::TempDir;
 
 /// A finding: its rule, the file, the sentence, and the evidence.
@@ -34,7 +34,8 @@ pub(crate) fn folder(files: &[(&str, &[u8])]) -> TempDir {
 /// The findings in a folder.
 pub(crate) fn look(folder: &Path) -> Vec<Found> {
     let report =
-        validate(&[folder.to_path_buf()], &Options::default(), &Progress::default(), &uninterrupted).expect("a report");
+        validate(&[folder.to_path_buf()], &ValidateOptions::default(), &ValidateProgress::default(), &uninterrupted)
+            .expect("a report");
     let of_repository = |finding: &&Diagnostic| finding.rule.id.starts_with("repository.");
     let found = report.findings.iter().filter(of_repository).map(|finding| Found {
         rule: finding.rule.id,

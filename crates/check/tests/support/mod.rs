@@ -5,16 +5,16 @@ use std::path::Path;
 
 use max_weights::rules::Verdict;
 use max_weights::{Diagnostic, uninterrupted};
-use max_weights_check::security::archive::{Archive, Member};
-use max_weights_check::security::pickle::{self, Expected, Seen};
+use max_weights_check::security::archive::{Archive, ArchiveMember};
+use max_weights_check::security::pickle::{self, PickleContents, PickleOrigin};
 use max_weights_check::security::torch;
-use max_weights_check::{Bytes, Context, FileReport, Kind, Options, Piece};
+use max_weights_check::{ByteSpan, FileContext, FileReport, Kind, RandomRead, ValidateOptions};
 
 /// What was found in a file.
 pub struct Scanned {
     pub file: FileReport,
     pub findings: Vec<Diagnostic>,
-    pub seen: Seen,
+    pub seen: PickleContents,
 }
 
 impl Scanned {
@@ -46,45 +46,52 @@ impl Scanned {
     }
 }
 
-fn check<T>(bytes: &[u8], what: impl FnOnce(&Piece<'_>, &mut Context<'_>) -> T) -> (T, FileReport, Vec<Diagnostic>) {
-    let options = Options::default();
+fn check<T>(
+    bytes: &[u8],
+    what: impl FnOnce(&ByteSpan<'_>, &mut FileContext<'_>) -> T,
+) -> (T, FileReport, Vec<Diagnostic>) {
+    let options = ValidateOptions::default();
     let bytes = bytes.to_vec();
     let mut context =
-        Context::new(Path::new("file").into(), bytes.len() as u64, Kind::Pickle, &options, &uninterrupted);
-    let made = what(&Piece::file(&bytes, "file"), &mut context);
+        FileContext::new(Path::new("file").into(), bytes.len() as u64, Kind::Pickle, &options, &uninterrupted);
+    let made = what(&ByteSpan::file(&bytes, "file"), &mut context);
     let (file, findings, _) = context.finish();
     (made, file, findings)
 }
 
-pub fn scan_as(bytes: &[u8], expected: Expected) -> Scanned {
+pub fn scan_as(bytes: &[u8], expected: PickleOrigin) -> Scanned {
     let (seen, file, findings) =
         check(bytes, |piece, context| pickle::scan(piece, expected, context).expect("bytes in memory can be read"));
     Scanned { file, findings, seen }
 }
 
 pub fn scan(bytes: &[u8]) -> Scanned {
-    scan_as(bytes, Expected::Any)
+    scan_as(bytes, PickleOrigin::Any)
 }
 
 pub fn scan_legacy(bytes: &[u8]) -> Scanned {
     let ((), file, findings) =
         check(bytes, |piece, context| torch::scan_legacy(piece, context).expect("bytes in memory can be read"));
-    Scanned { file, findings, seen: Seen::default() }
+    Scanned { file, findings, seen: PickleContents::default() }
 }
 
 /// An archive in memory.
 struct InMemory {
-    members: Vec<Member>,
+    members: Vec<ArchiveMember>,
     bytes: Vec<Vec<u8>>,
 }
 
 impl Archive for InMemory {
-    fn members(&self) -> &[Member] {
+    fn members(&self) -> &[ArchiveMember] {
         &self.members
     }
 
-    fn open<'a>(&'a self, number: usize, _: &mut Context<'_>) -> max_weights::Result<Option<Box<dyn Bytes + 'a>>> {
-        Ok(self.bytes.get(number).map(|bytes| Box::new(bytes.clone()) as Box<dyn Bytes>))
+    fn open<'a>(
+        &'a self,
+        number: usize,
+        _: &mut FileContext<'_>,
+    ) -> max_weights::Result<Option<Box<dyn RandomRead + 'a>>> {
+        Ok(self.bytes.get(number).map(|bytes| Box::new(bytes.clone()) as Box<dyn RandomRead>))
     }
 }
 
@@ -93,7 +100,7 @@ pub fn scan_archive(members: &[(&str, &[u8])]) -> (Scanned, Vec<bool>) {
     let archive = InMemory {
         members: members
             .iter()
-            .map(|(name, bytes)| Member {
+            .map(|(name, bytes)| ArchiveMember {
                 name: (*name).to_owned(),
                 start: 0,
                 packed: bytes.len() as u64,
@@ -106,7 +113,7 @@ pub fn scan_archive(members: &[(&str, &[u8])]) -> (Scanned, Vec<bool>) {
     let (accounted, file, findings) = check(b"zip", |piece, context| {
         torch::check_archive(piece, &archive, context).expect("bytes in memory can be read")
     });
-    (Scanned { file, findings, seen: Seen::default() }, accounted)
+    (Scanned { file, findings, seen: PickleContents::default() }, accounted)
 }
 
 /// `\x80\x02 … .`

@@ -17,13 +17,13 @@ use clap_complete::env::EnvCompleter as _;
 use clap_complete::{CompletionCandidate, env};
 use max_weights::{DType, text};
 
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 use crate::screen::Screen;
 use crate::{CLEAN, USAGE};
 
 const NAME: &str = "max-weights";
 /// Says which shell asks.
-const ASKED: &str = "COMPLETE";
+const REQUESTED: &str = "COMPLETE";
 /// In bash, the end of the last word, which the answers replace: it breaks words at `:`, `=` and `@`.
 const REPLACED: &str = "_MAX_WEIGHTS_REPLACED";
 /// Tells candidates that are files from others.
@@ -46,7 +46,7 @@ impl Shell {
         Self::from_str(&name, true).map_err(|_| {
             let shells: Vec<_> = Self::value_variants().iter().filter_map(Self::to_possible_value).collect();
             let shells: Vec<&str> = shells.iter().map(clap::builder::PossibleValue::get_name).collect();
-            format!("there are completions for {}, but none for '{}'", shells.join(", "), text::shown(&name))
+            format!("there are completions for {}, but none for '{}'", shells.join(", "), text::escape(&name))
         })
     }
 
@@ -56,8 +56,8 @@ impl Shell {
         match self {
             Self::Bash => script.extend(include_str!("bash.sh").replace("COMPLETER", &words::quoted(program)).bytes()),
             Self::Zsh => script.extend(include_str!("zsh.sh").replace("COMPLETER", &words::quoted(program)).bytes()),
-            Self::Fish => env::Fish.write_registration(ASKED, NAME, NAME, program, &mut script)?,
-            Self::Powershell => env::Powershell.write_registration(ASKED, NAME, NAME, program, &mut script)?,
+            Self::Fish => env::Fish.write_registration(REQUESTED, NAME, NAME, program, &mut script)?,
+            Self::Powershell => env::Powershell.write_registration(REQUESTED, NAME, NAME, program, &mut script)?,
         }
         Ok(script)
     }
@@ -65,7 +65,7 @@ impl Shell {
 
 /// Answers a shell that requests completions; `None` without a request.
 pub(crate) fn answer(arguments: &[OsString]) -> Option<u8> {
-    let shell = std::env::var_os(ASKED).filter(|shell| !shell.is_empty() && shell != "0")?;
+    let shell = std::env::var_os(REQUESTED).filter(|shell| !shell.is_empty() && shell != "0")?;
     let words = arguments.iter().skip_while(|argument| *argument != "--").skip(1).cloned().collect::<Vec<_>>();
     let answer = Shell::of(&shell).and_then(|shell| {
         let answer = if words.is_empty() { shell.registration(&program()) } else { answers(shell, words) };
@@ -77,7 +77,7 @@ pub(crate) fn answer(arguments: &[OsString]) -> Option<u8> {
     });
     let Err(message) = written else { return Some(CLEAN) };
     // This cannot be reported anywhere else.
-    let _ = writeln!(io::stderr(), "{NAME}: {ASKED}: {message}");
+    let _ = writeln!(io::stderr(), "{NAME}: {REQUESTED}: {message}");
     Some(USAGE)
 }
 
@@ -89,9 +89,10 @@ pub(crate) struct Completions {
 }
 
 /// Prints the script that makes a shell ask.
-pub(crate) fn script(options: &Completions, screen: &mut Screen) -> Result<u8, Failure> {
+pub(crate) fn script(options: &Completions, screen: &mut Screen) -> Result<u8, CommandFailure> {
     let from_environment = || {
-        let usage = |message| Failure::Usage(format!("{message}: `{NAME} completions bash` prints those of bash"));
+        let usage =
+            |message| CommandFailure::Usage(format!("{message}: `{NAME} completions bash` prints those of bash"));
         match std::env::var_os("SHELL").filter(|shell| !shell.is_empty()) {
             Some(shell) => Shell::of(&shell).map_err(|message| usage(format!("SHELL: {message}"))),
             None => Err(usage("SHELL does not say which shell is used".into())),

@@ -6,11 +6,11 @@ use std::path::PathBuf;
 use clap_complete::CompletionCandidate;
 use max_weights::Catalog;
 
-use crate::inputs::Reading;
+use crate::inputs::ReadArguments;
 use crate::open::open;
 
 /// Maximum number of candidates; more are not readable.
-const MOST: usize = 500;
+const MAX_CANDIDATES: usize = 500;
 /// Keys of the metadata that are looked at, and children of one component: those of a hostile file have no end.
 const LOOKED_AT: usize = 100_000;
 
@@ -24,14 +24,14 @@ pub(super) fn file(words: &[OsString]) -> Option<PathBuf> {
 /// The next component of the names and keys of this file that begin so. A file that cannot be read offers nothing.
 pub(super) fn candidates(file: &PathBuf, incomplete: &OsStr) -> Vec<CompletionCandidate> {
     let Some(incomplete) = incomplete.to_str() else { return Vec::new() };
-    let reading = Reading { no_strict: true, ..Reading::default() };
+    let reading = ReadArguments { no_strict: true, ..ReadArguments::default() };
     let Ok(checkpoint) = open(std::slice::from_ref(file), &reading) else { return Vec::new() };
     let catalog = checkpoint.catalog();
     let mut found = weights(catalog, incomplete);
     found.extend(keys(catalog, incomplete));
     found.sort_by_cached_key(|name| in_order(name));
     found.dedup();
-    found.truncate(MOST);
+    found.truncate(MAX_CANDIDATES);
     let candidate = |(position, name)| CompletionCandidate::new(name).display_order(Some(position));
     found.into_iter().enumerate().map(candidate).collect()
 }
@@ -42,7 +42,7 @@ fn weights(catalog: &Catalog, incomplete: &str) -> Vec<String> {
     let children = catalog.children(parent).take(LOOKED_AT);
     let names = children.map(|child| if parent.is_empty() { child.to_owned() } else { format!("{parent}.{child}") });
     let fitting = names.filter(|name| name.starts_with(incomplete) && super::is_plain(name));
-    fitting.map(|name| if catalog.find(&name).is_some() { name } else { name + "." }).take(MOST).collect()
+    fitting.map(|name| if catalog.find(&name).is_some() { name } else { name + "." }).take(MAX_CANDIDATES).collect()
 }
 
 /// Keys of the metadata, cut after the next dot.
@@ -53,8 +53,8 @@ fn keys(catalog: &Catalog, incomplete: &str) -> Vec<String> {
         super::is_plain(key).then(|| key[..end].to_owned())
     };
     match catalog.gguf() {
-        Some(gguf) => gguf.metadata.keys().take(LOOKED_AT).filter_map(next).take(MOST).collect(),
-        None => catalog.metadata().take(LOOKED_AT).filter_map(|(key, _)| next(key)).take(MOST).collect(),
+        Some(gguf) => gguf.metadata.keys().take(LOOKED_AT).filter_map(next).take(MAX_CANDIDATES).collect(),
+        None => catalog.metadata().take(LOOKED_AT).filter_map(|(key, _)| next(key)).take(MAX_CANDIDATES).collect(),
     }
 }
 

@@ -6,14 +6,14 @@ use std::sync::Arc;
 use max_weights::checkpoint::{Catalog, Checkpoint};
 use max_weights::names::{Pattern, Renames};
 use max_weights::tensor::{Element, TensorInfo};
-use max_weights::write::{self, Declared, Item, Stored};
+use max_weights::write::{self, ConvertItem, DeclaredTensor, StoredElements};
 use max_weights::{DType, text};
 
-use super::target::Target;
-use super::{Wanted, hugging_face};
-use crate::failure::Failure;
+use super::target::ConvertTarget;
+use super::{ConvertRequest, hugging_face};
+use crate::failure::CommandFailure;
 use crate::host::Host;
-use crate::list::Patterns;
+use crate::list::PatternArguments;
 
 /// The scheme of names that Hugging Face gives the weights of a GGUF file.
 pub(super) const HUGGING_FACE: &str = "hf";
@@ -21,20 +21,20 @@ pub(super) const HUGGING_FACE: &str = "hf";
 /// The tensors, in the order of the files, but for the `others`; and the checkpoint with the same weights by the same numbers, where rows have another order under the new
 /// names.
 pub(super) fn items(
-    wanted: &Wanted<'_>,
+    requested: &ConvertRequest<'_>,
     (checkpoint, kept): (&Checkpoint, &HashSet<usize>),
-    target: &Target,
+    target: &ConvertTarget,
     others: &HashSet<String>,
     host: &Host,
-) -> Result<(Vec<Item>, Option<Checkpoint>), Failure> {
+) -> Result<(Vec<ConvertItem>, Option<Checkpoint>), CommandFailure> {
     let catalog = checkpoint.catalog();
-    let names = Names::new(wanted, catalog, host)?;
+    let names = NewNames::new(requested, catalog, host)?;
     // In a layout, weights have names that the files do not have.
-    let select = if wanted.layout.is_some() { &[] } else { wanted.select };
-    let mut selected = Patterns::new("--select", select)?.matching(catalog)?;
+    let select = if requested.layout.is_some() { &[] } else { requested.select };
+    let mut selected = PatternArguments::new("--select", select)?.matching(catalog)?;
     selected.retain(|number| !others.contains(catalog.table().name(*number as usize)));
     if selected.is_empty() {
-        return Err(Failure::Usage("it has no tensors; nothing was written".into()));
+        return Err(CommandFailure::Usage("it has no tensors; nothing was written".into()));
     }
     let mut items = Vec::with_capacity(selected.len());
     let mut taken: HashMap<String, usize> = HashMap::new();
@@ -46,17 +46,23 @@ pub(super) fn items(
         }
         let name = names.of(number, info.name);
         if let Some(first) = taken.insert(name.clone(), number) {
-            let [first, second] = [catalog.table().name(first), info.name].map(text::shown);
-            return Err(Failure::Usage(format!("--rename gives '{first}' and '{second}' the same name, '{name}'")));
+            let [first, second] = [catalog.table().name(first), info.name].map(text::escape);
+            return Err(CommandFailure::Usage(format!(
+                "--rename gives '{first}' and '{second}' the same name, '{name}'"
+            )));
         }
-        let stored = stored(wanted, (&info, kept.contains(&number)), &name, target)?;
-        items.push(Item { number, region: None, tensor: Declared { name, stored, shape: info.shape.to_vec() } });
+        let stored = stored(requested, (&info, kept.contains(&number)), &name, target)?;
+        items.push(ConvertItem {
+            number,
+            region: None,
+            tensor: DeclaredTensor { name, stored, shape: info.shape.to_vec() },
+        });
     }
-    if let Some(encoding) = wanted.quantize {
+    if let Some(encoding) = requested.quantize {
         write::check_quantized(items.iter().map(|item| item.tensor.stored), encoding)?;
     }
-    if wanted.dtype.is_some() && items.iter().all(|item| !is_float(&catalog.table().get(item.number))) {
-        return Err(Failure::Usage("--dtype: there are no floats to convert; integers keep their dtype".into()));
+    if requested.dtype.is_some() && items.iter().all(|item| !is_float(&catalog.table().get(item.number))) {
+        return Err(CommandFailure::Usage("--dtype: there are no floats to convert; integers keep their dtype".into()));
     }
     Ok((items, names.with_values(checkpoint)?))
 }
@@ -65,13 +71,13 @@ pub(super) fn items(
 pub(super) const DECODED: DType = DType::BFloat16;
 
 /// Says that packed weights are decoded where no dtype was asked for.
-pub(super) fn decoded(wanted: &Wanted<'_>, catalog: &Catalog, items: &[Item]) -> Option<String> {
-    let is_decoded = |item: &&Item| {
+pub(super) fn decoded(requested: &ConvertRequest<'_>, catalog: &Catalog, items: &[ConvertItem]) -> Option<String> {
+    let is_decoded = |item: &&ConvertItem| {
         let packed = matches!(catalog.table().get(item.number).element, Element::Packed(_));
-        packed && matches!(item.tensor.stored, Stored::Plain(_))
+        packed && matches!(item.tensor.stored, StoredElements::Plain(_))
     };
     let number = items.iter().filter(is_decoded).count() as u64;
-    (wanted.dtype.is_none() && number > 0).then(|| {
+    (requested.dtype.is_none() && number > 0).then(|| {
         let (weights, dtype) = (text::plural(number, "packed weight"), DECODED.name());
         format!("{weights} became {dtype}, which rounds them; --dtype float32 keeps every bit")
     })
@@ -87,62 +93,65 @@ fn is_float(info: &TensorInfo<'_>) -> bool {
 
 /// What the elements become.
 fn stored(
-    wanted: &Wanted<'_>,
+    requested: &ConvertRequest<'_>,
     (info, is_kept): (&TensorInfo<'_>, bool),
     name: &str,
-    target: &Target,
-) -> Result<Stored, Failure> {
-    let Some(found) = Stored::of(info.element) else {
-        let (name, element) = (text::shown(info.name), info.element);
-        return Err(Failure::Usage(format!(
+    target: &ConvertTarget,
+) -> Result<StoredElements, CommandFailure> {
+    let Some(found) = StoredElements::of(info.element) else {
+        let (name, element) = (text::escape(info.name), info.element);
+        return Err(CommandFailure::Usage(format!(
             "tensor '{name}': elements of the type {element} cannot be written to another file; leave it out with --select"
         )));
     };
-    let keeps = wanted.packed.is_some();
-    if let (true, Stored::Packed(_), false) = (keeps, found, target.is_gguf()) {
-        let name = text::shown(info.name);
-        return Err(Failure::Usage(format!(
+    let keeps = requested.packed.is_some();
+    if let (true, StoredElements::Packed(_), false) = (keeps, found, target.is_gguf()) {
+        let name = text::escape(info.name);
+        return Err(CommandFailure::Usage(format!(
             "--packed keep: '{name}' is packed in blocks of GGUF, which only FILE.gguf can hold"
         )));
     }
-    Ok(match (wanted.dtype, wanted.quantize, found) {
-        (_, None, Stored::Packed(_)) if keeps => found,
-        (None, None, Stored::Packed(_)) if wanted.dequantize => Stored::Plain(DType::BFloat16),
+    Ok(match (requested.dtype, requested.quantize, found) {
+        (_, None, StoredElements::Packed(_)) if keeps => found,
+        (None, None, StoredElements::Packed(_)) if requested.dequantize => StoredElements::Plain(DType::BFloat16),
         (Some(_), None, _) if is_kept => found,
-        (Some(dtype), _, _) if is_float(info) => Stored::Plain(dtype),
+        (Some(dtype), _, _) if is_float(info) => StoredElements::Plain(dtype),
         (None, Some(encoding), _) if target.is_gguf() => write::quantized(name, info.shape, found, encoding),
         (None, Some(_), _) => {
-            return Err(Failure::Usage("--quantize: only GGUF files have such blocks: give FILE.gguf as OUT".into()));
+            return Err(CommandFailure::Usage(
+                "--quantize: only GGUF files have such blocks: give FILE.gguf as OUT".into(),
+            ));
         }
-        (None, None, Stored::Packed(_)) if !target.is_gguf() => Stored::Plain(DECODED),
+        (None, None, StoredElements::Packed(_)) if !target.is_gguf() => StoredElements::Plain(DECODED),
         _ => found,
     })
 }
 
 /// New names.
-struct Names {
+struct NewNames {
     /// By number, those that get another one.
     new: Vec<Option<String>>,
-    hugging_face: Option<hugging_face::Names>,
+    hugging_face: Option<hugging_face::HuggingFaceNames>,
 }
 
-impl Names {
-    fn new(wanted: &Wanted<'_>, catalog: &Catalog, host: &Host) -> Result<Self, Failure> {
-        let (schemes, pairs_said): (Vec<String>, Vec<String>) =
-            wanted.rename.iter().cloned().partition(|said| said == HUGGING_FACE);
+impl NewNames {
+    fn new(requested: &ConvertRequest<'_>, catalog: &Catalog, host: &Host) -> Result<Self, CommandFailure> {
+        let (schemes, pair_texts): (Vec<String>, Vec<String>) =
+            requested.rename.iter().cloned().partition(|declared| declared == HUGGING_FACE);
         let hugging_face =
-            if schemes.is_empty() { None } else { Some(hugging_face::names(&wanted.places.paths, catalog, host)?) };
-        let patterns = pairs_said.iter().map(|said| Pattern::parse(said)).collect::<Result<_, _>>();
-        let of_scheme = |name| hugging_face.as_ref().and_then(|known: &hugging_face::Names| known.by_name.get(name));
+            if schemes.is_empty() { None } else { Some(hugging_face::names(&requested.places.paths, catalog, host)?) };
+        let patterns = pair_texts.iter().map(|declared| Pattern::parse(declared)).collect::<Result<_, _>>();
+        let of_scheme =
+            |name| hugging_face.as_ref().and_then(|known: &hugging_face::HuggingFaceNames| known.by_name.get(name));
         let names: Vec<&str> =
             catalog.table().iter().map(|info| of_scheme(info.name).map_or(info.name, String::as_str)).collect();
         let new = patterns.and_then(|patterns| Renames::new(patterns).apply_all(&names));
-        let new = new.map_err(|error| Failure::Usage(format!("--rename {error}")))?;
+        let new = new.map_err(|error| CommandFailure::Usage(format!("--rename {error}")))?;
         Ok(Self { new, hugging_face })
     }
 
     fn leave_out(&self, name: &str) -> bool {
-        self.hugging_face.as_ref().is_some_and(|known| known.left_out.contains(name))
+        self.hugging_face.as_ref().is_some_and(|known| known.excluded.contains(name))
     }
 
     fn of(&self, number: usize, name: &str) -> String {
@@ -154,7 +163,7 @@ impl Names {
     }
 
     /// The checkpoint whose weights have the values that they have under the new names, where these are others.
-    fn with_values(&self, checkpoint: &Checkpoint) -> Result<Option<Checkpoint>, Failure> {
+    fn with_values(&self, checkpoint: &Checkpoint) -> Result<Option<Checkpoint>, CommandFailure> {
         let Some(known) = self.hugging_face.as_ref() else { return Ok(None) };
         if known.heads.is_empty() && known.amounts.is_empty() {
             return Ok(None);

@@ -1,6 +1,6 @@
 //! `max-weights convert`, `merge` and `split`: a checkpoint written again, in another format, dtype, number of files or with other names.
 
-mod beside;
+mod companions;
 mod hugging_face;
 mod items;
 mod layouts;
@@ -16,17 +16,17 @@ use std::sync::atomic::AtomicU64;
 
 use clap::{Args, ValueEnum, ValueHint};
 use max_weights::source::store::IfExists;
-use max_weights::write::{self, Declared, Destination, Inputs, Task};
+use max_weights::write::{self, DeclaredTensor, SaveDestination, TaskNumber, WriteInputs};
 use max_weights::{Catalog, Checkpoint, DType, Encoding, text, uninterrupted};
 
 use crate::CLEAN;
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 use crate::host::Host;
-use crate::inputs::{Reading, dtype, memory};
+use crate::inputs::{ReadArguments, dtype, memory};
 use crate::open::open;
-use crate::progress::Progress;
+use crate::progress::CommandProgress;
 use crate::screen::Screen;
-use target::Target;
+use target::ConvertTarget;
 use tied::Tied;
 
 /// Convert a checkpoint: format, dtype, names, number of files.
@@ -35,9 +35,9 @@ use tied::Tied;
 OUT is FILE.safetensors, FILE.gguf, or a folder of safetensors files with an
 index; or the URL of one in an object store (s3://, gs://, az://). It is written
 completely or not at all. To replace the input itself, give --if-exists replace.")]
-pub(crate) struct Convert {
+pub(crate) struct ConvertArguments {
     #[command(flatten)]
-    places: Places,
+    places: ConvertPaths,
     /// Convert all floats to this dtype; packed weights become bfloat16 in safetensors files without it.
     #[arg(long, value_name = "DTYPE", value_parser = dtype, conflicts_with = "quantize")]
     dtype: Option<DType>,
@@ -71,18 +71,18 @@ pub(crate) struct Convert {
 
 /// Write all shards of a checkpoint as one file.
 #[derive(Debug, Args)]
-pub(crate) struct Merge {
+pub(crate) struct MergeArguments {
     #[command(flatten)]
-    places: Places,
+    places: ConvertPaths,
     #[command(flatten)]
     writing: Writing,
 }
 
 /// Write a checkpoint as several files with an index.
 #[derive(Debug, Args)]
-pub(crate) struct Split {
+pub(crate) struct SplitArguments {
     #[command(flatten)]
-    places: Places,
+    places: ConvertPaths,
     /// The most bytes of tensors in a file, such as 5GB or 500MiB.
     #[arg(long, value_name = "SIZE", value_parser = memory, default_value = "5GB")]
     max_shard_size: u64,
@@ -92,7 +92,7 @@ pub(crate) struct Split {
 
 /// The inputs and the output.
 #[derive(Debug, Default, Args)]
-struct Places {
+struct ConvertPaths {
     /// A file, a folder, an index, a URL, or ORG/MODEL[@REVISION] in the local Hugging Face cache; several files are one checkpoint.
     #[arg(required = true, value_name = "PATH", value_hint = ValueHint::AnyPath)]
     paths: Vec<PathBuf>,
@@ -100,7 +100,7 @@ struct Places {
     #[arg(required = true, value_name = "OUT", value_hint = ValueHint::AnyPath)]
     out: PathBuf,
     #[command(flatten)]
-    reading: Reading,
+    reading: ReadArguments,
 }
 
 /// How it is written.
@@ -118,7 +118,7 @@ struct Writing {
     if_exists: Option<IfThere>,
     /// Write only this task's files of a folder, as 3/16.
     #[arg(long, value_name = "I/N", conflicts_with = "if_exists")]
-    task: Option<Task>,
+    task: Option<TaskNumber>,
     /// Do not wait until the bytes are on the disk.
     #[arg(long)]
     no_sync: bool,
@@ -143,7 +143,7 @@ enum IfThere {
 
 impl Writing {
     /// Where files go.
-    fn destination(self) -> Destination {
+    fn destination(self) -> SaveDestination {
         let if_exists = match self.if_exists {
             None | Some(IfThere::Replace) => IfExists::Replace,
             Some(IfThere::Fail) => IfExists::Fail,
@@ -151,31 +151,31 @@ impl Writing {
         };
         // Of tasks, one that is run again finds what it wrote.
         let if_exists = if self.task.is_some() { IfExists::Same } else { if_exists };
-        Destination { store: None, if_exists, task: self.task }
+        SaveDestination { store: None, if_exists, task: self.task }
     }
 }
 
-impl Convert {
+impl ConvertArguments {
     pub(crate) fn wants_json(&self) -> bool {
         self.writing.json
     }
 }
 
-impl Merge {
+impl MergeArguments {
     pub(crate) fn wants_json(&self) -> bool {
         self.writing.json
     }
 }
 
-impl Split {
+impl SplitArguments {
     pub(crate) fn wants_json(&self) -> bool {
         self.writing.json
     }
 }
 
 /// The request, from any command.
-struct Wanted<'a> {
-    places: &'a Places,
+struct ConvertRequest<'a> {
+    places: &'a ConvertPaths,
     dtype: Option<DType>,
     dequantize: bool,
     packed: Option<Packed>,
@@ -190,8 +190,8 @@ struct Wanted<'a> {
     writing: Writing,
 }
 
-impl<'a> Wanted<'a> {
-    fn of(places: &'a Places) -> Self {
+impl<'a> ConvertRequest<'a> {
+    fn of(places: &'a ConvertPaths) -> Self {
         Self {
             places,
             dtype: None,
@@ -209,29 +209,29 @@ impl<'a> Wanted<'a> {
     }
 
     /// An error if an output would replace an input, or lie in the folder of one, unless `--if-exists replace` permits it.
-    fn check_apart(&self, checkpoint: &Checkpoint, files: &[(PathBuf, Vec<usize>)]) -> Result<(), Failure> {
+    fn check_separately(&self, checkpoint: &Checkpoint, files: &[(PathBuf, Vec<usize>)]) -> Result<(), CommandFailure> {
         if self.writing.if_exists == Some(IfThere::Replace) {
             return Ok(());
         }
-        let inputs = [Inputs::of_checkpoint(checkpoint), Inputs::new(self.places.paths.iter().cloned())];
+        let inputs = [WriteInputs::of_checkpoint(checkpoint), WriteInputs::new(self.places.paths.iter().cloned())];
         let targets = std::iter::once(&self.places.out).chain(files.iter().map(|(path, _)| path));
         let mut checks = targets.flat_map(|target| inputs.iter().map(move |inputs| inputs.check(target)));
-        checks.try_for_each(|check| check.map_err(|error| Failure::Usage(format!("{error}, {REPLACE}"))))
+        checks.try_for_each(|check| check.map_err(|error| CommandFailure::Usage(format!("{error}, {REPLACE}"))))
     }
 
-    fn run(&self, host: &Host, screen: &mut Screen) -> Result<u8, Failure> {
+    fn run(&self, host: &Host, screen: &mut Screen) -> Result<u8, CommandFailure> {
         let checkpoint = open(&self.places.paths, &self.places.reading)?;
         let catalog = checkpoint.catalog();
         if let (Some(note), false) = (catalog.note(), self.places.reading.no_strict) {
-            return Err(Failure::Usage(format!(
+            return Err(CommandFailure::Usage(format!(
                 "{note}, and would become a model without the others: give the folder, or all shards; with --no-strict, those that are given are taken"
             )));
         }
-        let target = Target::new(&self.places.out, self.max_shard_size)?;
+        let target = ConvertTarget::new(&self.places.out, self.max_shard_size)?;
         let quantized::Decoded { checkpoint, any: is_decoded, kept } = quantized::decoded(self, checkpoint, &target)?;
         let (checkpoint, others) = match self.layout {
             Some(layout) if is_decoded || !kept.is_empty() => {
-                return Err(Failure::Usage(format!(
+                return Err(CommandFailure::Usage(format!(
                     "--rename {layout}: its rules are for weights that are not quantized; convert with --dequantize first, and then to this layout"
                 )));
             }
@@ -240,23 +240,23 @@ impl<'a> Wanted<'a> {
         };
         let catalog = checkpoint.catalog();
         if self.tied == Tied::Alias && target.is_gguf() {
-            return Err(Failure::Usage("--tied alias: a GGUF file cannot name a tensor twice".into()));
+            return Err(CommandFailure::Usage("--tied alias: a GGUF file cannot name a tensor twice".into()));
         }
         let (mut items, in_order) = items::items(self, (&checkpoint, &kept), &target, &others, host)?;
         let mut notes: Vec<String> = catalog.findings().iter().map(ToString::to_string).collect();
         let tied = tied::resolve(self.tied, catalog, &mut items, &mut notes)?;
-        notes.extend(left_out(catalog));
+        notes.extend(excluded(catalog));
         notes.extend(items::decoded(self, catalog, &items));
         let output = target.output(self, &checkpoint, tied)?;
-        let declared: Vec<Declared> = items.iter().map(|item| item.tensor.clone()).collect();
+        let declared: Vec<DeclaredTensor> = items.iter().map(|item| item.tensor.clone()).collect();
         let files = output.files(&declared)?;
         write::check_whole(&checkpoint, &output)?;
-        self.check_apart(&checkpoint, &files)?;
-        let beside = beside::files(self, &checkpoint, (&target, is_decoded), host)?;
+        self.check_separately(&checkpoint, &files)?;
+        let companions = companions::files(self, &checkpoint, (&target, is_decoded), host)?;
         let bytes = items.iter().map(|item| item.tensor.bytes()).sum::<Result<u64, _>>()?;
         if !self.writing.dry_run {
             let done = Arc::new(AtomicU64::new(0));
-            let _bar = Progress::new(&done, bytes);
+            let _bar = CommandProgress::new(&done, bytes);
             write::convert(
                 in_order.as_ref().unwrap_or(&checkpoint),
                 &items,
@@ -267,11 +267,11 @@ impl<'a> Wanted<'a> {
             )?;
             // One of the tasks does.
             if self.writing.task.is_none_or(|task| task.number() == 1) {
-                beside.write(self)?;
+                companions.write(self)?;
             }
         }
-        notes.extend_from_slice(&beside.notes);
-        report::print(self, &checkpoint, &items, &files, (&beside, &notes), screen)?;
+        notes.extend_from_slice(&companions.notes);
+        report::print(self, &checkpoint, &items, &files, (&companions, &notes), screen)?;
         Ok(CLEAN)
     }
 }
@@ -279,8 +279,8 @@ impl<'a> Wanted<'a> {
 /// What replaces an input that is named so, and nothing else does.
 const REPLACE: &str = "or give --if-exists replace, if it is to be replaced";
 
-pub(crate) fn run(options: &Convert, host: &Host, screen: &mut Screen) -> Result<u8, Failure> {
-    let Convert {
+pub(crate) fn run(options: &ConvertArguments, host: &Host, screen: &mut Screen) -> Result<u8, CommandFailure> {
+    let ConvertArguments {
         places,
         dtype,
         dequantize,
@@ -296,17 +296,19 @@ pub(crate) fn run(options: &Convert, host: &Host, screen: &mut Screen) -> Result
     let (dtype, quantize, tied, max_shard_size, writing) = (*dtype, *quantize, *tied, *max_shard_size, *writing);
     let (dequantize, packed) = (*dequantize, *packed);
     if packed.is_some() && dtype.is_none() {
-        return Err(Failure::Usage("--packed keep changes nothing without --dtype: weights stay packed anyway".into()));
+        return Err(CommandFailure::Usage(
+            "--packed keep changes nothing without --dtype: weights stay packed anyway".into(),
+        ));
     }
     if let Some(dtype) = dtype.filter(|dtype| !dtype.is_float()) {
         let name = dtype.name();
-        return Err(Failure::Usage(format!(
+        return Err(CommandFailure::Usage(format!(
             "--dtype {name}: floats would lose their fractions; give a dtype of floats, or --quantize q8_0 for a GGUF file"
         )));
     }
     let (layout, rename) = layouts::of(rename)?;
     let rename = &rename;
-    Wanted {
+    ConvertRequest {
         places,
         dtype,
         dequantize,
@@ -324,9 +326,9 @@ pub(crate) fn run(options: &Convert, host: &Host, screen: &mut Screen) -> Result
 }
 
 /// Says which values are not written: those of PyTorch files that are not tensors.
-fn left_out(catalog: &Catalog) -> Option<String> {
+fn excluded(catalog: &Catalog) -> Option<String> {
     let names: Vec<String> =
-        catalog.objects().map(|object| object.name).filter(|name| !name.is_empty()).map(text::shown).collect();
+        catalog.objects().map(|object| object.name).filter(|name| !name.is_empty()).map(text::escape).collect();
     let first = names.first()?;
     let values = text::plural(names.len() as u64, "value");
     Some(if names.len() == 1 {
@@ -337,19 +339,22 @@ fn left_out(catalog: &Catalog) -> Option<String> {
 }
 
 /// A conversion that changes nothing but the number of files.
-pub(crate) fn merge(options: &Merge, host: &Host, screen: &mut Screen) -> Result<u8, Failure> {
-    let Merge { places, writing } = options;
-    if Target::is_folder(&places.out) {
+pub(crate) fn merge(options: &MergeArguments, host: &Host, screen: &mut Screen) -> Result<u8, CommandFailure> {
+    let MergeArguments { places, writing } = options;
+    if ConvertTarget::is_folder(&places.out) {
         let out = text::path(&places.out);
-        return Err(Failure::Usage(format!("{out}: the result is one file: give FILE.safetensors or FILE.gguf")));
+        return Err(CommandFailure::Usage(format!(
+            "{out}: the result is one file: give FILE.safetensors or FILE.gguf"
+        )));
     }
-    Wanted { writing: *writing, ..Wanted::of(places) }.run(host, screen)
+    ConvertRequest { writing: *writing, ..ConvertRequest::of(places) }.run(host, screen)
 }
 
 /// The same the other way.
-pub(crate) fn split(options: &Split, host: &Host, screen: &mut Screen) -> Result<u8, Failure> {
-    let Split { places, max_shard_size, writing } = options;
-    Wanted { writing: *writing, max_shard_size: Some(*max_shard_size), ..Wanted::of(places) }.run(host, screen)
+pub(crate) fn split(options: &SplitArguments, host: &Host, screen: &mut Screen) -> Result<u8, CommandFailure> {
+    let SplitArguments { places, max_shard_size, writing } = options;
+    ConvertRequest { writing: *writing, max_shard_size: Some(*max_shard_size), ..ConvertRequest::of(places) }
+        .run(host, screen)
 }
 
 fn encoding(text: &str) -> Result<Encoding, String> {

@@ -4,36 +4,37 @@ use std::path::PathBuf;
 
 use max_weights::checkpoint::Checkpoint;
 use max_weights::text;
-use max_weights::write::Item;
+use max_weights::write::ConvertItem;
 use serde::Serialize;
 
-use super::Wanted;
-use super::beside::Beside;
-use crate::failure::Failure;
+use super::ConvertRequest;
+use super::companions::CompanionFiles;
+use crate::failure::CommandFailure;
 use crate::screen::{Screen, columns, padded};
 
 /// Only the line of a longer name is wider.
 const WIDEST_COLUMN: usize = 100;
 
 #[derive(Serialize)]
-struct Object<'a> {
+struct ConvertJson<'a> {
     schema: &'static str,
     written: bool,
     bytes: u64,
-    files: Vec<File<'a>>,
+    files: Vec<ConvertedFileJson<'a>>,
     /// The files that accompany the weights.
-    beside: Vec<String>,
+    #[serde(rename = "beside")]
+    companions: Vec<String>,
 }
 
 #[derive(Serialize)]
-struct File<'a> {
+struct ConvertedFileJson<'a> {
     path: String,
     bytes: u64,
-    tensors: Vec<Tensor<'a>>,
+    tensors: Vec<ConvertedTensorJson<'a>>,
 }
 
 #[derive(Serialize)]
-struct Tensor<'a> {
+struct ConvertedTensorJson<'a> {
     name: &'a str,
     from: &'a str,
     dtype_from: String,
@@ -43,31 +44,31 @@ struct Tensor<'a> {
 }
 
 pub(super) fn print(
-    wanted: &Wanted<'_>,
+    requested: &ConvertRequest<'_>,
     checkpoint: &Checkpoint,
-    items: &[Item],
+    items: &[ConvertItem],
     files: &[(PathBuf, Vec<usize>)],
-    (beside, notes): (&Beside, &[String]),
+    (companions, notes): (&CompanionFiles, &[String]),
     screen: &mut Screen,
-) -> Result<(), Failure> {
+) -> Result<(), CommandFailure> {
     let table = checkpoint.catalog().table();
     let tensor = |number: &usize| {
-        let Item { number, tensor, .. } = &items[*number];
+        let ConvertItem { number, tensor, .. } = &items[*number];
         let info = table.get(*number);
         let bytes = tensor.bytes().unwrap_or_default();
         let (dtype_from, dtype) = (info.element.to_string(), tensor.stored.to_string());
-        Tensor { name: &tensor.name, from: info.name, dtype_from, dtype, shape: &tensor.shape, bytes }
+        ConvertedTensorJson { name: &tensor.name, from: info.name, dtype_from, dtype, shape: &tensor.shape, bytes }
     };
     let of_file = |(path, group): &(PathBuf, Vec<usize>)| {
-        let tensors: Vec<Tensor<'_>> = group.iter().map(tensor).collect();
+        let tensors: Vec<ConvertedTensorJson<'_>> = group.iter().map(tensor).collect();
         let bytes = tensors.iter().map(|tensor| tensor.bytes).sum();
-        File { path: path.to_string_lossy().into_owned(), bytes, tensors }
+        ConvertedFileJson { path: path.to_string_lossy().into_owned(), bytes, tensors }
     };
-    let files: Vec<File<'_>> = files.iter().map(of_file).collect();
-    let (written, bytes) = (!wanted.writing.dry_run, files.iter().map(|file| file.bytes).sum());
-    let beside: Vec<String> = beside.paths().map(|path| path.to_string_lossy().into_owned()).collect();
-    if wanted.writing.json {
-        let object = Object { schema: "max-weights.convert/1", written, bytes, files, beside };
+    let files: Vec<ConvertedFileJson<'_>> = files.iter().map(of_file).collect();
+    let (written, bytes) = (!requested.writing.dry_run, files.iter().map(|file| file.bytes).sum());
+    let companions: Vec<String> = companions.paths().map(|path| path.to_string_lossy().into_owned()).collect();
+    if requested.writing.json {
+        let object = ConvertJson { schema: "max-weights.convert/1", written, bytes, files, companions };
         serde_json::to_writer_pretty(&mut *screen, &object)?;
         screen.line("")?;
         return Ok(screen.warn(notes.iter())?);
@@ -85,7 +86,7 @@ pub(super) fn print(
         );
         screen.line(&line)?;
     }
-    for path in &beside {
+    for path in &companions {
         screen.line(&text::printable(path))?;
     }
     screen.warn(notes.iter())?;
@@ -95,8 +96,8 @@ pub(super) fn print(
     Ok(())
 }
 
-fn plan(file: &File<'_>, screen: &mut Screen) -> Result<(), Failure> {
-    let names = |tensor: &Tensor<'_>| {
+fn plan(file: &ConvertedFileJson<'_>, screen: &mut Screen) -> Result<(), CommandFailure> {
+    let names = |tensor: &ConvertedTensorJson<'_>| {
         let name = text::printable(tensor.name);
         if tensor.from == tensor.name {
             name.into_owned()
@@ -104,11 +105,11 @@ fn plan(file: &File<'_>, screen: &mut Screen) -> Result<(), Failure> {
             format!("{name} <- {}", text::printable(tensor.from))
         }
     };
-    let dtypes = |tensor: &Tensor<'_>| {
-        let Tensor { dtype_from, dtype, .. } = tensor;
+    let dtypes = |tensor: &ConvertedTensorJson<'_>| {
+        let ConvertedTensorJson { dtype_from, dtype, .. } = tensor;
         if dtype_from == dtype { dtype.clone() } else { format!("{dtype_from} -> {dtype}") }
     };
-    let width = |of: &dyn Fn(&Tensor<'_>) -> String| {
+    let width = |of: &dyn Fn(&ConvertedTensorJson<'_>) -> String| {
         file.tensors.iter().map(|tensor| columns(&of(tensor))).max().unwrap_or(0).min(WIDEST_COLUMN)
     };
     let (of_names, of_dtypes) = (width(&names), width(&dtypes));

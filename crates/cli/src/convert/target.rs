@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use max_weights::checkpoint::Checkpoint;
-use max_weights::write::{self, Options, Output, Stored};
+use max_weights::write::{self, SaveTarget, StoredElements, WriteOptions};
 use max_weights::{DType, text};
 
-use super::Wanted;
-use crate::failure::Failure;
+use super::ConvertRequest;
+use crate::failure::CommandFailure;
 use crate::meta::{self, pairs};
 
 /// The default size of a shard, as on the Hugging Face hub.
@@ -19,15 +19,15 @@ const STEM: &str = "model";
 const FORMAT: (&str, &str) = ("format", "pt");
 
 #[derive(Debug)]
-pub(super) enum Target {
+pub(super) enum ConvertTarget {
     File(PathBuf),
     Folder(PathBuf, u64),
     Gguf(PathBuf, Option<u64>),
 }
 
-impl Target {
-    pub(super) fn new(out: &Path, most: Option<u64>) -> Result<Self, Failure> {
-        let refused = |why: &str| Err(Failure::Usage(format!("{}: {why}", text::path(out))));
+impl ConvertTarget {
+    pub(super) fn new(out: &Path, most: Option<u64>) -> Result<Self, CommandFailure> {
+        let refused = |why: &str| Err(CommandFailure::Usage(format!("{}: {why}", text::path(out))));
         match suffix(out) {
             Some("safetensors") if most.is_some() => {
                 refused("several files go into a folder: give its name, without .safetensors")
@@ -55,33 +55,34 @@ impl Target {
     /// `tied` goes into the metadata of safetensors files.
     pub(super) fn output(
         &self,
-        wanted: &Wanted<'_>,
+        requested: &ConvertRequest<'_>,
         checkpoint: &Checkpoint,
         tied: BTreeMap<String, String>,
-    ) -> Result<Output, Failure> {
-        let sync = !wanted.writing.no_sync;
-        let options = Options { sync, ..Options::default() };
-        let said = pairs("--metadata", wanted.metadata)?;
-        let text = |said: Vec<(String, String)>| metadata(checkpoint, tied.into_iter().chain(said));
+    ) -> Result<SaveTarget, CommandFailure> {
+        let sync = !requested.writing.no_sync;
+        let options = WriteOptions { sync, ..WriteOptions::default() };
+        let declared = pairs("--metadata", requested.metadata)?;
+        let text = |declared: Vec<(String, String)>| metadata(checkpoint, tied.into_iter().chain(declared));
         let output = match self {
-            Self::File(path) => Output::Safetensors { path: path.clone(), metadata: Some(text(said)), options },
-            Self::Folder(folder, most) => Output::Sharded {
+            Self::File(path) => SaveTarget::Safetensors { path: path.clone(), metadata: Some(text(declared)), options },
+            Self::Folder(folder, most) => SaveTarget::Sharded {
                 folder: folder.clone(),
                 stem: STEM.to_owned(),
                 most: *most,
-                metadata: Some(text(said)),
+                metadata: Some(text(declared)),
                 options,
             },
             Self::Gguf(path, most) => {
-                let said = meta::typed(checkpoint.catalog(), &said)?;
-                let said = said.into_iter().filter_map(|(key, value)| Some((key, value?))).collect();
-                let matrices = wanted.dtype.map(Stored::Plain).or(wanted.quantize.map(Stored::Packed));
-                let matrices = matrices.or(wanted.dequantize.then_some(Stored::Plain(DType::BFloat16)));
-                let metadata = write::gguf_metadata(checkpoint.catalog(), matrices, said);
-                Output::Gguf { path: path.clone(), metadata, most: *most, sync }
+                let declared = meta::typed(checkpoint.catalog(), &declared)?;
+                let declared = declared.into_iter().filter_map(|(key, value)| Some((key, value?))).collect();
+                let matrices =
+                    requested.dtype.map(StoredElements::Plain).or(requested.quantize.map(StoredElements::Packed));
+                let matrices = matrices.or(requested.dequantize.then_some(StoredElements::Plain(DType::BFloat16)));
+                let metadata = write::gguf_metadata(checkpoint.catalog(), matrices, declared);
+                SaveTarget::Gguf { path: path.clone(), metadata, most: *most, sync }
             }
         };
-        Ok(output.at(wanted.writing.destination())?)
+        Ok(output.at(requested.writing.destination())?)
     }
 }
 
@@ -94,8 +95,8 @@ fn suffix(out: &Path) -> Option<&'static str> {
 }
 
 /// The text metadata of the files, with the given entries.
-fn metadata(checkpoint: &Checkpoint, said: impl Iterator<Item = (String, String)>) -> BTreeMap<String, String> {
+fn metadata(checkpoint: &Checkpoint, declared: impl Iterator<Item = (String, String)>) -> BTreeMap<String, String> {
     let found = write::text_metadata(checkpoint.catalog()).map(|(key, value)| (key.to_owned(), value.to_owned()));
     let format = (FORMAT.0.to_owned(), FORMAT.1.to_owned());
-    std::iter::once(format).chain(found).chain(said).collect()
+    std::iter::once(format).chain(found).chain(declared).collect()
 }

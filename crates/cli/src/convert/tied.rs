@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use clap::ValueEnum;
 use max_weights::checkpoint::Catalog;
 use max_weights::text;
-use max_weights::write::Item;
+use max_weights::write::ConvertItem;
 
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 
 /// What is done with names for one tensor.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
@@ -22,7 +22,7 @@ pub(super) enum Tied {
 }
 
 /// The groups of names for one tensor, the first by name in front: the same elements of a storage, in the same order, that become the same.
-fn groups(catalog: &Catalog, items: &[Item]) -> Vec<Vec<usize>> {
+fn groups(catalog: &Catalog, items: &[ConvertItem]) -> Vec<Vec<usize>> {
     let mut groups: HashMap<_, Vec<usize>> = HashMap::new();
     for (at, item) in items.iter().enumerate() {
         let info = catalog.table().get(item.number);
@@ -49,16 +49,16 @@ fn groups(catalog: &Catalog, items: &[Item]) -> Vec<Vec<usize>> {
 pub(super) fn resolve(
     tied: Tied,
     catalog: &Catalog,
-    items: &mut Vec<Item>,
+    items: &mut Vec<ConvertItem>,
     notes: &mut Vec<String>,
-) -> Result<BTreeMap<String, String>, Failure> {
+) -> Result<BTreeMap<String, String>, CommandFailure> {
     let groups = groups(catalog, items);
     let Some(first) = groups.first() else { return Ok(BTreeMap::new()) };
     let name = |at: usize| &items[at].tensor.name;
-    let example = format!("'{}' is '{}'", text::shown(name(first[1])), text::shown(name(first[0])));
+    let example = format!("'{}' is '{}'", text::escape(name(first[1])), text::escape(name(first[0])));
     let more = groups.iter().map(|group| group.len() - 1).sum::<usize>();
     match tied {
-        Tied::Refuse => Err(Failure::Usage(format!("--tied refuse: {example}: one tensor has several names"))),
+        Tied::Refuse => Err(CommandFailure::Usage(format!("--tied refuse: {example}: one tensor has several names"))),
         Tied::Copy => {
             let bytes = groups.iter().flat_map(|group| &group[1..]).filter_map(|at| items[*at].tensor.bytes().ok());
             let (bytes, tensors) = (text::size(bytes.sum()), text::plural(more as u64, "tied tensor"));
@@ -67,10 +67,10 @@ pub(super) fn resolve(
         }
         Tied::Alias => {
             let pairs = groups.iter().flat_map(|group| group[1..].iter().map(|other| (*other, group[0])));
-            let left_out: HashSet<usize> = pairs.clone().map(|(other, _)| other).collect();
+            let excluded: HashSet<usize> = pairs.clone().map(|(other, _)| other).collect();
             let noted = pairs.map(|(other, first)| (name(other).clone(), name(first).clone())).collect();
             let mut at = 0..;
-            items.retain(|_| !at.next().is_some_and(|at| left_out.contains(&at)));
+            items.retain(|_| !at.next().is_some_and(|at| excluded.contains(&at)));
             Ok(noted)
         }
     }

@@ -7,15 +7,15 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use clap::{Args, ValueHint};
-use max_weights::checkpoint::Delta;
+use max_weights::checkpoint::OpenedDelta;
 use max_weights::error::Diagnostic;
 use max_weights::{Error, OpenOptions, rules, uninterrupted};
 use max_weights_check::difference::{self, Pattern};
 
-use crate::failure::Failure;
-use crate::inputs::Reading;
+use crate::failure::CommandFailure;
+use crate::inputs::ReadArguments;
 use crate::open::open;
-use crate::progress::Progress;
+use crate::progress::CommandProgress;
 use crate::screen::Screen;
 use crate::{CLEAN, FINDINGS};
 
@@ -58,7 +58,7 @@ pub(crate) struct Diff {
     #[arg(long, conflicts_with = "lines")]
     pub(crate) json: bool,
     #[command(flatten)]
-    reading: Reading,
+    reading: ReadArguments,
 }
 
 fn tolerance(text: &str) -> Result<f64, String> {
@@ -71,20 +71,23 @@ fn tolerance(text: &str) -> Result<f64, String> {
 /// Whether a path that cannot be opened by itself is a delta, or a folder of some, without the version that they change.
 fn is_of_deltas(path: &Path, error: &Error) -> bool {
     let is_delta = |fault: &Diagnostic| [rules::DELTA_ALONE, rules::INDEX_DELTA].contains(&fault.rule);
-    error.diagnostic().is_some_and(is_delta) || Delta::open_all(&[path], &OpenOptions::default()).is_ok()
+    error.diagnostic().is_some_and(is_delta) || OpenedDelta::open_all(&[path], &OpenOptions::default()).is_ok()
 }
 
-pub(crate) fn run(options: &Diff, screen: &mut Screen) -> Result<u8, Failure> {
+pub(crate) fn run(options: &Diff, screen: &mut Screen) -> Result<u8, CommandFailure> {
     let patterns = options.renames.iter().map(|pattern| Pattern::parse(pattern));
-    let names = difference::Names { patterns: patterns.collect::<Result<_, _>>()?, ..difference::Names::default() };
+    let names = difference::RenamedTensors {
+        patterns: patterns.collect::<Result<_, _>>()?,
+        ..difference::RenamedTensors::default()
+    };
     let a = open(std::slice::from_ref(&options.a), &options.reading)?;
     let b = match open(std::slice::from_ref(&options.b), &options.reading) {
-        Err(Failure::Checkpoint(error)) if is_of_deltas(&options.b, &error) => {
+        Err(CommandFailure::Checkpoint(error)) if is_of_deltas(&options.b, &error) => {
             open(&[options.a.clone(), options.b.clone()], &options.reading)?
         }
         opened => opened?,
     };
-    let wanted = difference::Options {
+    let requested = difference::DifferenceOptions {
         rtol: options.rtol,
         atol: options.atol,
         exact: options.exact,
@@ -92,17 +95,17 @@ pub(crate) fn run(options: &Diff, screen: &mut Screen) -> Result<u8, Failure> {
         dtypes: !options.no_dtype,
         metadata: !options.no_metadata,
         a: names,
-        ..difference::Options::default()
+        ..difference::DifferenceOptions::default()
     };
     let done = Arc::new(AtomicU64::new(0));
     let bytes = a.catalog().table().iter().fold(0u64, |all, info| all.saturating_add(info.bytes()));
-    let progress = Progress::new(&done, bytes.saturating_mul(2));
-    let found = difference::compare(&a, &b, &wanted, &done, &uninterrupted);
+    let progress = CommandProgress::new(&done, bytes.saturating_mul(2));
+    let found = difference::compare(&a, &b, &requested, &done, &uninterrupted);
     drop(progress);
     let found = found?;
     screen.status = if found.is_none() { CLEAN } else { FINDINGS };
     if options.json {
-        serde_json::to_writer_pretty(&mut *screen, &difference::Object::new(&found, &wanted))?;
+        serde_json::to_writer_pretty(&mut *screen, &difference::DifferenceJson::new(&found, &requested))?;
         screen.line("")?;
     } else {
         tables::write(&found, options, screen)?;

@@ -2,10 +2,10 @@
 
 use max_weights::source::store;
 use max_weights::text;
-use max_weights_check::difference::{Changed, Difference, Tensor, Values};
+use max_weights_check::difference::{Difference, DifferingTensor, OneSidedTensor, ValueDifference};
 
 use super::Diff;
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 use crate::screen::{Screen, columns, fitted, in_locale, padded};
 use crate::show::significant;
 
@@ -18,9 +18,9 @@ const VALUES: [&str; 7] = ["", "differing", "of", "largest", "relative", "cosine
 const NUMBERS: std::ops::RangeInclusive<usize> = 1..=5;
 
 /// Writes what differs, a kind of difference after the other, and what is the same.
-pub(super) fn write(found: &Difference, options: &Diff, screen: &mut Screen) -> Result<(), Failure> {
+pub(super) fn write(found: &Difference, options: &Diff, screen: &mut Screen) -> Result<(), CommandFailure> {
     let lines = options.lines.map_or(usize::MAX, |lines| lines as usize);
-    let mut section = |title: &str, noun: &str, rows: Vec<Vec<String>>, heads: &[&str]| -> Result<(), Failure> {
+    let mut section = |title: &str, noun: &str, rows: Vec<Vec<String>>, heads: &[&str]| -> Result<(), CommandFailure> {
         if rows.is_empty() {
             return Ok(());
         }
@@ -33,8 +33,8 @@ pub(super) fn write(found: &Difference, options: &Diff, screen: &mut Screen) -> 
         Ok(screen.line("")?)
     };
     let name = |text: &str| text::printable(text).into_owned();
-    let only = |list: &[Tensor]| -> Vec<Vec<String>> {
-        list.iter().map(|of| vec![name(&of.name), text::shown(&of.dtype), shape(&of.shape)]).collect()
+    let only = |list: &[OneSidedTensor]| -> Vec<Vec<String>> {
+        list.iter().map(|of| vec![name(&of.name), text::escape(&of.dtype), shape(&of.shape)]).collect()
     };
     section("only in A", "weight", only(&found.removed), &[])?;
     section("only in B", "weight", only(&found.added), &[])?;
@@ -45,11 +45,11 @@ pub(super) fn write(found: &Difference, options: &Diff, screen: &mut Screen) -> 
     section("other shapes", "weight", shapes.collect(), &[])?;
     let dtypes = found.changed.iter().filter_map(|of| Some((of, of.dtype.as_ref()?)));
     let dtypes = dtypes.map(|(of, (a, b))| {
-        vec![name(&of.name), format!("{} → {}", text::shown(a), text::shown(b)), after_the_cast(of).to_owned()]
+        vec![name(&of.name), format!("{} → {}", text::escape(a), text::escape(b)), after_the_cast(of).to_owned()]
     });
     section("other dtypes", "weight", dtypes.collect(), &[])?;
     let is_different =
-        |of: &&Changed| of.values.as_ref().is_some_and(|values| values.differing > 0 || of.dtype.is_none());
+        |of: &&DifferingTensor| of.values.as_ref().is_some_and(|values| values.differing > 0 || of.dtype.is_none());
     let values = found.changed.iter().filter(is_different);
     let values =
         values.filter_map(|of| Some((of, of.values.as_ref()?))).map(|(of, values)| cells(name(&of.name), values));
@@ -66,7 +66,7 @@ pub(super) fn write(found: &Difference, options: &Diff, screen: &mut Screen) -> 
 }
 
 /// The sizes of both, and how many weights are the same.
-fn summary(found: &Difference, options: &Diff, screen: &mut Screen) -> Result<(), Failure> {
+fn summary(found: &Difference, options: &Diff, screen: &mut Screen) -> Result<(), CommandFailure> {
     let paint = screen.paint;
     for (label, path, side) in [("A", &options.a, &found.a), ("B", &options.b, &found.b)] {
         let what = format!("{}, {}", text::plural(side.tensors, "weight"), text::size(side.bytes));
@@ -91,7 +91,7 @@ fn plural_are(count: u64) -> String {
     format!("{} {}", text::plural(count, "weight"), if count == 1 { "is" } else { "are" })
 }
 
-fn after_the_cast(of: &Changed) -> &'static str {
+fn after_the_cast(of: &DifferingTensor) -> &'static str {
     match &of.values {
         Some(values) if values.differing == 0 => "the same values",
         Some(values) if values.rounded => "the same values, rounded",
@@ -100,7 +100,7 @@ fn after_the_cast(of: &Changed) -> &'static str {
     }
 }
 
-fn cells(name: String, values: &Values) -> Vec<String> {
+fn cells(name: String, values: &ValueDifference) -> Vec<String> {
     let nans =
         if values.nans > 0 { format!("; {} NaN on one side only", text::grouped(values.nans)) } else { String::new() };
     let at = match (&values.index, values.at) {
@@ -124,7 +124,7 @@ fn shape(dims: &[u64]) -> String {
 }
 
 /// Writes rows in columns below heads, if there are any. A name gives way where the terminal is too narrow.
-fn table(rows: &[Vec<String>], heads: &[&str], lines: usize, screen: &mut Screen) -> Result<(), Failure> {
+fn table(rows: &[Vec<String>], heads: &[&str], lines: usize, screen: &mut Screen) -> Result<(), CommandFailure> {
     let unicode = screen.unicode();
     let heads: Vec<String> = heads.iter().map(|head| (*head).to_owned()).collect();
     let shown = rows.iter().take(lines).map(|row| row.iter().map(|cell| in_locale(cell, unicode).into_owned()));

@@ -3,30 +3,32 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use max_weights::checkpoint::{ChangedElements, Delta};
+use max_weights::checkpoint::{ChangedElements, OpenedDelta};
 use max_weights::{Catalog, OpenOptions, text, uninterrupted};
 use serde::Serialize;
 
 use crate::CLEAN;
-use crate::failure::Failure;
-use crate::layers::{self, Layer, layers, unit};
+use crate::failure::CommandFailure;
+use crate::layers::{self, LayerChanges, layers, unit};
 use crate::screen::Screen;
 
 #[derive(Serialize)]
-struct Object {
+struct ChangedJson {
     schema: &'static str,
     deltas: Vec<String>,
     changed: usize,
     weights: usize,
     unit: &'static str,
-    layers: Vec<Layer>,
+    layers: Vec<LayerChanges>,
 }
 
 /// Writes the layers of the weights that the deltas behind the base change; of each how much, in all deltas together.
-pub(super) fn run(paths: &[PathBuf], catalog: &Catalog, json: bool, screen: &mut Screen) -> Result<u8, Failure> {
-    let deltas = Delta::behind_base(paths, &OpenOptions::default())?;
+pub(super) fn run(paths: &[PathBuf], catalog: &Catalog, json: bool, screen: &mut Screen) -> Result<u8, CommandFailure> {
+    let deltas = OpenedDelta::behind_base(paths, &OpenOptions::default())?;
     let Some(unit) = deltas.first().map(|first| unit(first.dialect())) else {
-        return Err(Failure::Usage("--changed: no deltas follow the base: ls BASE DELTA... --changed".to_owned()));
+        return Err(CommandFailure::Usage(
+            "--changed: no deltas follow the base: ls BASE DELTA... --changed".to_owned(),
+        ));
     };
     let table = catalog.table();
     let mut all: BTreeMap<String, ChangedElements> = BTreeMap::new();
@@ -46,7 +48,7 @@ pub(super) fn run(paths: &[PathBuf], catalog: &Catalog, json: bool, screen: &mut
     if json {
         let deltas = deltas.iter().map(|delta| delta.path().to_string_lossy().into_owned()).collect();
         let schema = "max-weights.ls-changed/1";
-        let object = Object { schema, deltas, changed, weights, unit, layers: of_layers };
+        let object = ChangedJson { schema, deltas, changed, weights, unit, layers: of_layers };
         serde_json::to_writer_pretty(&mut *screen, &object)?;
         screen.line("")?;
         return Ok(CLEAN);

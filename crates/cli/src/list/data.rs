@@ -6,21 +6,21 @@ use max_weights::{Catalog, text};
 use serde::{Serialize, Serializer};
 
 use super::summary::{Total, totals};
-use crate::failure::Failure;
-use crate::record::{Message, Metadata, Weight};
+use crate::failure::CommandFailure;
+use crate::record::{MessageJson, MetadataJson, Weight};
 use crate::screen::Screen;
 use crate::warnings::warnings;
 
 /// One object: what is known of the whole, and the weights in file order, one a line.
-pub(super) fn json(catalog: &Catalog, numbers: &[u32], screen: &mut Screen) -> Result<(), Failure> {
+pub(super) fn json(catalog: &Catalog, numbers: &[u32], screen: &mut Screen) -> Result<(), CommandFailure> {
     let totals = totals(catalog, numbers);
     screen.write_all(b"{\n")?;
     member(screen, "schema", "max-weights.ls/1")?;
     let files: Vec<_> = catalog.files().iter().map(|file| file.path.to_string_lossy()).collect();
     member(screen, "files", &files)?;
-    member(screen, "metadata", &Metadata(catalog))?;
+    member(screen, "metadata", &MetadataJson(catalog))?;
     let found = warnings(catalog);
-    let warnings: Vec<_> = found.iter().map(Message::of_fault).collect();
+    let warnings: Vec<_> = found.iter().map(MessageJson::of_fault).collect();
     member(screen, "warnings", &warnings)?;
     let mut whole = Total::default();
     for (_, total) in &totals {
@@ -40,7 +40,7 @@ pub(super) fn json(catalog: &Catalog, numbers: &[u32], screen: &mut Screen) -> R
 }
 
 /// One object a weight and line.
-pub(super) fn json_lines(catalog: &Catalog, numbers: &[u32], screen: &mut Screen) -> Result<(), Failure> {
+pub(super) fn json_lines(catalog: &Catalog, numbers: &[u32], screen: &mut Screen) -> Result<(), CommandFailure> {
     for &number in numbers {
         let info = catalog.table().get(number as usize);
         serde_json::to_writer(&mut *screen, &Weight::new(catalog, &info))?;
@@ -51,7 +51,7 @@ pub(super) fn json_lines(catalog: &Catalog, numbers: &[u32], screen: &mut Screen
 
 /// A line of heads, and one line a weight. The shape has an `x` between the dimensions. Names are unchanged, since CSV has no
 /// escapes; on a terminal they are safe to print.
-pub(super) fn csv(catalog: &Catalog, numbers: &[u32], screen: &mut Screen) -> Result<(), Failure> {
+pub(super) fn csv(catalog: &Catalog, numbers: &[u32], screen: &mut Screen) -> Result<(), CommandFailure> {
     let for_eyes = std::io::stdout().is_terminal();
     let shown = |text: String| if for_eyes { text::printable(&text).into_owned() } else { text };
     let mut writer = csv::Writer::from_writer(screen.raw());
@@ -70,7 +70,7 @@ pub(super) fn csv(catalog: &Catalog, numbers: &[u32], screen: &mut Screen) -> Re
     Ok(())
 }
 
-fn member(screen: &mut Screen, key: &str, value: &(impl Serialize + ?Sized)) -> Result<(), Failure> {
+fn member(screen: &mut Screen, key: &str, value: &(impl Serialize + ?Sized)) -> Result<(), CommandFailure> {
     serde_json::to_writer(&mut *screen, key)?;
     screen.write_all(b": ")?;
     serde_json::to_writer(&mut *screen, value)?;

@@ -15,9 +15,9 @@ use max_weights::names::nearest_to_pattern;
 use max_weights::{Catalog, text};
 
 use crate::CLEAN;
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 use crate::fit::{self, PerRank};
-use crate::inputs::Checkpoint;
+use crate::inputs::CheckpointArguments;
 use crate::open::open;
 use crate::screen::Screen;
 
@@ -30,7 +30,7 @@ const NEAR: usize = 3;
 #[allow(clippy::struct_excessive_bools)] // each is an option that is there or not
 pub(crate) struct Ls {
     #[command(flatten)]
-    pub(crate) checkpoint: Checkpoint,
+    pub(crate) checkpoint: CheckpointArguments,
     /// tree, table, json, jsonl (one object per line) or csv.
     #[arg(long, value_name = "FORMAT", hide_possible_values = true, conflicts_with_all = ["flat", "json"])]
     format: Option<Format>,
@@ -85,27 +85,29 @@ impl Ls {
     }
 }
 
-pub(crate) fn run(options: &Ls, screen: &mut Screen) -> Result<u8, Failure> {
+pub(crate) fn run(options: &Ls, screen: &mut Screen) -> Result<u8, CommandFailure> {
     let format = options.format();
     if options.lines.is_some() && !matches!(format, Format::Tree | Format::Table) {
-        return Err(Failure::Usage("JSON and CSV are always complete, and cannot be combined with --lines".into()));
+        return Err(CommandFailure::Usage(
+            "JSON and CSV are always complete, and cannot be combined with --lines".into(),
+        ));
     }
-    if options.per_rank.is_asked_for() && matches!(format, Format::Jsonl | Format::Csv) {
-        return Err(Failure::Usage("bytes per rank are printed as a table or with --json".into()));
+    if options.per_rank.is_requested() && matches!(format, Format::Jsonl | Format::Csv) {
+        return Err(CommandFailure::Usage("bytes per rank are printed as a table or with --json".into()));
     }
     if format == Format::Tree && !options.filters.is_empty() {
-        return Err(Failure::Usage(
+        return Err(CommandFailure::Usage(
             "a filter gives a table, JSON or CSV, and cannot be combined with --format tree".into(),
         ));
     }
-    let patterns = Patterns::new("--filter", &options.filters)?;
+    let patterns = PatternArguments::new("--filter", &options.filters)?;
     let checkpoint = open(&options.checkpoint.paths, &options.checkpoint.reading)?;
     let catalog = checkpoint.catalog();
     if options.changed {
         return changed::run(&options.checkpoint.paths, catalog, options.json, screen);
     }
     let numbers = patterns.matching(catalog)?;
-    if options.per_rank.is_asked_for() {
+    if options.per_rank.is_requested() {
         return fit::run(&options.per_rank, format == Format::Json, catalog, &numbers, screen);
     }
     match format {
@@ -124,32 +126,32 @@ pub(crate) fn run(options: &Ls, screen: &mut Screen) -> Result<u8, Failure> {
 pub(crate) use tree::write as write_tree;
 
 /// The patterns that an option gives.
-pub(crate) struct Patterns<'a> {
+pub(crate) struct PatternArguments<'a> {
     option: &'a str,
-    said: &'a [String],
+    texts: &'a [String],
     matchers: Vec<Pattern>,
 }
 
-impl<'a> Patterns<'a> {
-    pub(crate) fn new(option: &'a str, said: &'a [String]) -> Result<Self, Failure> {
-        let pattern = |said: &String| {
-            let mut text = said.clone();
+impl<'a> PatternArguments<'a> {
+    pub(crate) fn new(option: &'a str, texts: &'a [String]) -> Result<Self, CommandFailure> {
+        let pattern = |texts: &String| {
+            let mut text = texts.clone();
             while text.contains("**") {
                 text = text.replace("**", "*"); // for the crate, two stand for folders
             }
-            Pattern::new(&text).map_err(|error| Failure::Usage(format!("{option} {said}: {}", error.msg)))
+            Pattern::new(&text).map_err(|error| CommandFailure::Usage(format!("{option} {texts}: {}", error.msg)))
         };
-        Ok(Self { option, said, matchers: said.iter().map(pattern).collect::<Result<_, _>>()? })
+        Ok(Self { option, texts, matchers: texts.iter().map(pattern).collect::<Result<_, _>>()? })
     }
 
     /// Whether a whole name matches one of them, or there is none.
-    pub(crate) fn is_wanted(&self, name: &str) -> bool {
+    pub(crate) fn is_requested(&self, name: &str) -> bool {
         let options = MatchOptions { case_sensitive: true, ..MatchOptions::new() };
         self.matchers.is_empty() || self.matchers.iter().any(|pattern| pattern.matches_with(name, options))
     }
 
     /// The numbers of the weights whose whole name matches, in file order; of all where there is no pattern. An error for one that matches none.
-    pub(crate) fn matching(&self, catalog: &Catalog) -> Result<Vec<u32>, Failure> {
+    pub(crate) fn matching(&self, catalog: &Catalog) -> Result<Vec<u32>, CommandFailure> {
         let table = catalog.table();
         let all = 0..table.len() as u32;
         if self.matchers.is_empty() {
@@ -168,10 +170,10 @@ impl<'a> Patterns<'a> {
         });
         let matching = matching.collect();
         let Some(unused) = used.iter().position(|used| !used) else { return Ok(matching) };
-        let (option, said) = (self.option, &self.said[unused]);
+        let (option, texts) = (self.option, &self.texts[unused]);
         let names: Vec<&str> = table.iter().map(|info| info.name).collect();
         let near: Vec<String> =
-            nearest_to_pattern(&names, said, NEAR).iter().map(|name| format!("'{}'", text::shown(name))).collect();
-        Err(Failure::Usage(format!("{option} {said}: no name matches{}", did_you_mean(&near))))
+            nearest_to_pattern(&names, texts, NEAR).iter().map(|name| format!("'{}'", text::escape(name))).collect();
+        Err(CommandFailure::Usage(format!("{option} {texts}: no name matches{}", did_you_mean(&near))))
     }
 }

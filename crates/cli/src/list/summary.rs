@@ -71,7 +71,7 @@ pub(super) fn write(catalog: &Catalog, numbers: &[u32], screen: &mut Screen) -> 
         let (deltas, weights) = (text::plural(deltas as u64, "delta"), text::plural(weights as u64, "weight"));
         screen.line(&format!("  {weights} changed by {deltas}: --changed prints where"))?;
     }
-    let names: Vec<String> = totals.iter().map(|(name, _)| text::shown(name)).collect();
+    let names: Vec<String> = totals.iter().map(|(name, _)| text::escape(name)).collect();
     let width = names.iter().map(|name| columns(name)).max().unwrap_or(0).min(WIDEST_COLUMN);
     for (name, (_, total)) in names.iter().zip(&totals) {
         let Total { weights, bytes, elements, packed } = *total;

@@ -23,11 +23,11 @@ pub(super) fn write(catalog: &Catalog, numbers: &[u32], lines: Option<u32>, scre
     let several = catalog.files().len() > 1;
     let mut heads = &HEADS[..if several { HEADS.len() } else { HEADS.len() - 1 }];
     let unicode = screen.unicode();
-    let fill = |row: &mut Row, number: u32| {
+    let fill = |row: &mut TableRow, number: u32| {
         let info = catalog.table().get(number as usize);
         row.fill(&info, several.then(|| &*catalog.files()[info.file as usize].path), unicode);
     };
-    let mut row = Row::default();
+    let mut row = TableRow::default();
     let mut widths: Vec<usize> = heads.iter().map(|head| head.len()).collect();
     for &number in shown {
         fill(&mut row, number);
@@ -44,7 +44,7 @@ pub(super) fn write(catalog: &Catalog, numbers: &[u32], lines: Option<u32>, scre
         widths[0] = widths[0].min(most.saturating_sub(wide(heads.len())).max(NARROWEST_NAME));
     }
     let mut text = String::new();
-    let mut line = |screen: &mut Screen, row: &Row| {
+    let mut line = |screen: &mut Screen, row: &TableRow| {
         text.clear();
         for (column, cell) in row.cells.iter().take(heads.len()).enumerate() {
             let cell =
@@ -62,7 +62,7 @@ pub(super) fn write(catalog: &Catalog, numbers: &[u32], lines: Option<u32>, scre
         }
         screen.line(&text)
     };
-    line(screen, &Row { cells: HEADS.map(str::to_owned) })?;
+    line(screen, &TableRow { cells: HEADS.map(str::to_owned) })?;
     for &number in shown {
         fill(&mut row, number);
         line(screen, &row)?;
@@ -75,11 +75,11 @@ pub(super) fn write(catalog: &Catalog, numbers: &[u32], lines: Option<u32>, scre
 
 /// The cells of one line, which is filled again and again.
 #[derive(Default)]
-struct Row {
+struct TableRow {
     cells: [String; 7],
 }
 
-impl Row {
+impl TableRow {
     fn fill(&mut self, info: &TensorInfo<'_>, file: Option<&Path>, unicode: bool) {
         self.cells.iter_mut().for_each(String::clear);
         let [name, dtype, shape, bytes, offset, aligned, path] = &mut self.cells;

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::io;
 
 use max_weights::Catalog;
-use max_weights::checkpoint::{Tree, TreeLimits, TreeLine};
+use max_weights::checkpoint::{PrefixTree, TreeLimits, TreeLine};
 
 use crate::screen::{Screen, columns, fitted, in_locale, push_padded};
 
@@ -25,7 +25,7 @@ pub(crate) fn write(
     fold: bool,
     screen: &mut Screen,
 ) -> io::Result<()> {
-    let tree = Tree::new(catalog, prefix, TreeLimits { lines: lines.map(|lines| lines as usize), fold });
+    let tree = PrefixTree::new(catalog, prefix, TreeLimits { lines: lines.map(|lines| lines as usize), fold });
     let (mut lines, hidden) = tree.lines();
     let unicode = screen.unicode();
     if !unicode {
@@ -49,11 +49,11 @@ pub(crate) fn write(
     for TreeLine { branches, label: name, columns: [first, second, third], is_weight } in &lines {
         let indent = columns(branches);
         if *is_weight {
-            let room = if most == usize::MAX { usize::MAX } else { label.saturating_sub(indent) };
+            let space = if most == usize::MAX { usize::MAX } else { label.saturating_sub(indent) };
             text.clear();
             // Writing to a string cannot fail.
             let _ = write!(text, "{0}{branches}{0:#}", paint.dim);
-            push_padded(&mut text, &fitted(name, room, unicode), label.saturating_sub(indent));
+            push_padded(&mut text, &fitted(name, space, unicode), label.saturating_sub(indent));
             let _ = write!(text, "  {}", paint.dtype);
             push_padded(&mut text, first, dtype);
             let _ = write!(text, "{:#}  ", paint.dtype);

@@ -2,13 +2,13 @@
 
 use std::io;
 
-use max_weights::format::gguf::Value;
+use max_weights::format::gguf::GgufValue;
 use max_weights::{Catalog, text};
 use serde::Serialize;
 
 use super::values;
-use crate::failure::Failure;
-use crate::record::{Metadata, MetadataValue};
+use crate::failure::CommandFailure;
+use crate::record::{MetadataJson, MetadataValueJson};
 use crate::screen::{Screen, columns, padded};
 
 /// Only the line of a longer key is wider; it pads no other.
@@ -19,27 +19,27 @@ const ARRAY_SHOWN: usize = 8;
 #[derive(Serialize)]
 struct All<'a> {
     schema: &'static str,
-    metadata: Metadata<'a>,
+    metadata: MetadataJson<'a>,
     /// Of a PyTorch file, the values that are not tensors, and the calls that its pickle would make, as Python source.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    values: Vec<values::Value<'a>>,
+    values: Vec<values::PythonSource<'a>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    calls: Vec<values::Call>,
+    calls: Vec<values::PickleCallText>,
 }
 
 #[derive(Serialize)]
-struct One<'a, V> {
+struct MetadataEntry<'a, V> {
     schema: &'static str,
     key: &'a str,
     value: V,
 }
 
 /// Writes the key-value pairs, one a line, and the values of a PyTorch file that are not tensors.
-pub(super) fn write_all(catalog: &Catalog, json: bool, screen: &mut Screen) -> Result<(), Failure> {
+pub(super) fn write_all(catalog: &Catalog, json: bool, screen: &mut Screen) -> Result<(), CommandFailure> {
     if json {
         let all = All {
             schema: "max-weights.show/1",
-            metadata: Metadata(catalog),
+            metadata: MetadataJson(catalog),
             values: values::values(catalog),
             calls: values::calls(catalog),
         };
@@ -64,10 +64,10 @@ pub(super) fn write_all(catalog: &Catalog, json: bool, screen: &mut Screen) -> R
 }
 
 /// Writes the whole value of this key, if there is one: an array with an element a line, a string with its own lines.
-pub(super) fn write_one(catalog: &Catalog, key: &str, json: bool, screen: &mut Screen) -> Result<bool, Failure> {
+pub(super) fn write_one(catalog: &Catalog, key: &str, json: bool, screen: &mut Screen) -> Result<bool, CommandFailure> {
     if let Some(value) = catalog.gguf().and_then(|gguf| gguf.metadata.get(key)) {
         if json {
-            object(key, &MetadataValue(value), screen)?;
+            object(key, &MetadataValueJson(value), screen)?;
         } else {
             lines(&value, screen)?;
         }
@@ -82,17 +82,17 @@ pub(super) fn write_one(catalog: &Catalog, key: &str, json: bool, screen: &mut S
     Ok(true)
 }
 
-fn object<V: Serialize + ?Sized>(key: &str, value: &V, screen: &mut Screen) -> Result<(), Failure> {
-    serde_json::to_writer(&mut *screen, &One { schema: "max-weights.show/1", key, value })?;
+fn object<V: Serialize + ?Sized>(key: &str, value: &V, screen: &mut Screen) -> Result<(), CommandFailure> {
+    serde_json::to_writer(&mut *screen, &MetadataEntry { schema: "max-weights.show/1", key, value })?;
     Ok(screen.line("")?)
 }
 
-fn lines(value: &Value<'_>, screen: &mut Screen) -> io::Result<()> {
+fn lines(value: &GgufValue<'_>, screen: &mut Screen) -> io::Result<()> {
     match value {
-        Value::Array(array) => {
+        GgufValue::Array(array) => {
             array.iter().try_for_each(|element| screen.line(&text::printable(&plain(&element, usize::MAX))))
         }
-        Value::String(value) => text_lines(value, screen),
+        GgufValue::String(value) => text_lines(value, screen),
         other => screen.line(&text::printable(&plain(other, usize::MAX))),
     }
 }
@@ -103,22 +103,22 @@ fn text_lines(value: &str, screen: &mut Screen) -> io::Result<()> {
 }
 
 /// A value as people read it; of an array the first elements, and how many more there are.
-fn plain(value: &Value<'_>, most: usize) -> String {
+fn plain(value: &GgufValue<'_>, most: usize) -> String {
     match value {
-        Value::U8(value) => value.to_string(),
-        Value::I8(value) => value.to_string(),
-        Value::U16(value) => value.to_string(),
-        Value::I16(value) => value.to_string(),
-        Value::U32(value) => value.to_string(),
-        Value::I32(value) => value.to_string(),
-        Value::U64(value) => value.to_string(),
-        Value::I64(value) => value.to_string(),
-        Value::F32(value) => value.to_string(),
-        Value::F64(value) => value.to_string(),
-        Value::Bool(value) => value.to_string(),
-        Value::String(text) => (*text).to_owned(),
-        Value::Bytes(bytes) => String::from_utf8_lossy(bytes).into_owned(),
-        Value::Array(array) => {
+        GgufValue::U8(value) => value.to_string(),
+        GgufValue::I8(value) => value.to_string(),
+        GgufValue::U16(value) => value.to_string(),
+        GgufValue::I16(value) => value.to_string(),
+        GgufValue::U32(value) => value.to_string(),
+        GgufValue::I32(value) => value.to_string(),
+        GgufValue::U64(value) => value.to_string(),
+        GgufValue::I64(value) => value.to_string(),
+        GgufValue::F32(value) => value.to_string(),
+        GgufValue::F64(value) => value.to_string(),
+        GgufValue::Bool(value) => value.to_string(),
+        GgufValue::String(text) => (*text).to_owned(),
+        GgufValue::Bytes(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+        GgufValue::Array(array) => {
             let mut shown: Vec<String> = array.iter().take(most).map(|element| quoted(&element, most)).collect();
             if array.len() > shown.len() {
                 shown.push(format!("… {} more", text::grouped((array.len() - shown.len()) as u64)));
@@ -129,9 +129,9 @@ fn plain(value: &Value<'_>, most: usize) -> String {
 }
 
 /// An element of an array: a string in quotes, so that its ends are seen.
-fn quoted(value: &Value<'_>, most: usize) -> String {
+fn quoted(value: &GgufValue<'_>, most: usize) -> String {
     match value {
-        Value::String(_) | Value::Bytes(_) => format!("'{}'", plain(value, most)),
+        GgufValue::String(_) | GgufValue::Bytes(_) => format!("'{}'", plain(value, most)),
         other => plain(other, most),
     }
 }

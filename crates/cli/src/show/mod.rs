@@ -15,8 +15,8 @@ use max_weights::{Checkpoint, Error};
 use serde::Serialize;
 
 use crate::CLEAN;
-use crate::failure::Failure;
-use crate::inputs::Reading;
+use crate::failure::CommandFailure;
+use crate::inputs::ReadArguments;
 use crate::list;
 use crate::open::open;
 use crate::record::Weight;
@@ -36,7 +36,7 @@ struct Below<'a> {
 #[command(
     after_help = "A prefix shows its subtree. Without a name, the metadata is shown, and those values of a PyTorch file that are not tensors."
 )]
-pub(crate) struct Show {
+pub(crate) struct ShowArguments {
     /// A file, a folder, an index, a URL, or ORG/MODEL[@REVISION] in the local Hugging Face cache.
     #[arg(value_name = "PATH", value_hint = ValueHint::AnyPath)]
     pub(crate) path: PathBuf,
@@ -55,10 +55,10 @@ pub(crate) struct Show {
     #[arg(long)]
     pub(crate) json: bool,
     #[command(flatten)]
-    pub(crate) reading: Reading,
+    pub(crate) reading: ReadArguments,
 }
 
-pub(crate) fn run(options: &Show, screen: &mut Screen) -> Result<u8, Failure> {
+pub(crate) fn run(options: &ShowArguments, screen: &mut Screen) -> Result<u8, CommandFailure> {
     let checkpoint = open(std::slice::from_ref(&options.path), &options.reading)?;
     let catalog = checkpoint.catalog();
     match options.name.as_deref() {
@@ -70,7 +70,12 @@ pub(crate) fn run(options: &Show, screen: &mut Screen) -> Result<u8, Failure> {
 }
 
 /// What the name is: a weight, a prefix of weights, a key of the metadata, a value that is not a tensor; in this order.
-fn show(checkpoint: &Checkpoint, name: &str, options: &Show, screen: &mut Screen) -> Result<(), Failure> {
+fn show(
+    checkpoint: &Checkpoint,
+    name: &str,
+    options: &ShowArguments,
+    screen: &mut Screen,
+) -> Result<(), CommandFailure> {
     let catalog = checkpoint.catalog();
     let below = catalog.walk(name);
     if let Some(number) = catalog.find(name) {
@@ -95,6 +100,6 @@ fn show(checkpoint: &Checkpoint, name: &str, options: &Show, screen: &mut Screen
     }
     match catalog.require(name) {
         Err(error) => Err(error.into()),
-        Ok(_) => Err(Error::Argument(format!("there is nothing named '{}'", max_weights::text::shown(name))).into()),
+        Ok(_) => Err(Error::Argument(format!("there is nothing named '{}'", max_weights::text::escape(name))).into()),
     }
 }

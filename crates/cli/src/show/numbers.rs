@@ -32,9 +32,9 @@ mod tests {
     #[test]
     fn floats_are_shown_as_c_shows_them() {
         let shown = [0.0, -0.0, 1.0, -0.772_516, 9.174_39e-5, 0.095_457_5, 1e20, 123_456.0, 1_234_567.0, 1e-4];
-        let wanted =
+        let requested =
             ["0", "0", "1", "-0.772516", "9.17439e-05", "0.0954575", "1e+20", "123456", "1.23457e+06", "0.0001"];
-        assert_eq!(shown.map(significant), wanted);
+        assert_eq!(shown.map(significant), requested);
         assert_eq!(general(99.96, 3), "100");
     }
 }

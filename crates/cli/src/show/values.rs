@@ -5,7 +5,7 @@ use max_weights::format::pickle::Danger;
 use max_weights::{Catalog, text};
 use serde::Serialize;
 
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 use crate::screen::{Screen, columns, padded};
 
 /// Values and calls that people are shown at most, and characters of each.
@@ -18,7 +18,7 @@ const WIDEST_COLUMN: usize = 100;
 
 /// A value as Python source.
 #[derive(Serialize)]
-pub(super) struct Value<'a> {
+pub(super) struct PythonSource<'a> {
     name: &'a str,
     value: String,
 }
@@ -26,7 +26,7 @@ pub(super) struct Value<'a> {
 /// A call that loading the file by pickle would make, as Python source.
 #[allow(clippy::struct_field_names)] // they are the keys of the object
 #[derive(Serialize)]
-pub(super) struct Call {
+pub(super) struct PickleCallText {
     file: String,
     /// The offset of the call.
     offset: Option<u64>,
@@ -35,19 +35,19 @@ pub(super) struct Call {
 }
 
 #[derive(Serialize)]
-struct Object<'a> {
+struct ValuesJson<'a> {
     schema: &'static str,
-    values: Vec<Value<'a>>,
+    values: Vec<PythonSource<'a>>,
 }
 
 /// All values, for programs.
-pub(super) fn values(catalog: &Catalog) -> Vec<Value<'_>> {
-    catalog.objects().map(|object| Value { name: object.name, value: object.source(WHOLE) }).collect()
+pub(super) fn values(catalog: &Catalog) -> Vec<PythonSource<'_>> {
+    catalog.objects().map(|object| PythonSource { name: object.name, value: object.source(WHOLE) }).collect()
 }
 
 /// All calls, for programs.
-pub(super) fn calls(catalog: &Catalog) -> Vec<Call> {
-    let call = |object: FileObject<'_>| Call {
+pub(super) fn calls(catalog: &Catalog) -> Vec<PickleCallText> {
+    let call = |object: FileObject<'_>| PickleCallText {
         file: catalog.path(object.file).to_string_lossy().into_owned(),
         offset: object.position(),
         verdict: verdict(&object).name(),
@@ -62,17 +62,17 @@ fn verdict(object: &FileObject<'_>) -> Danger {
 }
 
 /// Writes the values of this name and of those below it, one a line; whether there are any.
-pub(super) fn write(catalog: &Catalog, name: &str, json: bool, screen: &mut Screen) -> Result<bool, Failure> {
-    let wanted = |object: &FileObject<'_>| {
+pub(super) fn write(catalog: &Catalog, name: &str, json: bool, screen: &mut Screen) -> Result<bool, CommandFailure> {
+    let requested = |object: &FileObject<'_>| {
         name.is_empty() || object.name.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
     };
-    let found: Vec<FileObject<'_>> = catalog.objects().filter(wanted).collect();
+    let found: Vec<FileObject<'_>> = catalog.objects().filter(requested).collect();
     if found.is_empty() {
         return Ok(false);
     }
     if json {
-        let values = found.iter().map(|object| Value { name: object.name, value: object.source(WHOLE) });
-        let object = Object { schema: "max-weights.show/1", values: values.collect() };
+        let values = found.iter().map(|object| PythonSource { name: object.name, value: object.source(WHOLE) });
+        let object = ValuesJson { schema: "max-weights.show/1", values: values.collect() };
         serde_json::to_writer_pretty(&mut *screen, &object)?;
         screen.line("")?;
         return Ok(true);
@@ -92,7 +92,7 @@ pub(super) fn write(catalog: &Catalog, name: &str, json: bool, screen: &mut Scre
 }
 
 /// Writes the calls, one a line, with their places and verdicts.
-pub(super) fn write_calls(catalog: &Catalog, screen: &mut Screen) -> Result<(), Failure> {
+pub(super) fn write_calls(catalog: &Catalog, screen: &mut Screen) -> Result<(), CommandFailure> {
     let found: Vec<FileObject<'_>> = catalog.calls().collect();
     if found.is_empty() {
         return Ok(());

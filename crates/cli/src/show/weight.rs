@@ -3,16 +3,16 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use max_weights::check::{Bin, Number, Statistics, statistics};
+use max_weights::check::{Bin, ExactNumber, Statistics, statistics};
 use max_weights::tensor::{Element, TensorInfo};
 use max_weights::{Catalog, Checkpoint, DType, Error, text, uninterrupted};
 use serde::{Serialize, Serializer};
 
-use super::Show;
+use super::ShowArguments;
 use super::histogram;
 use super::numbers::significant;
-use crate::failure::Failure;
-use crate::progress::Progress;
+use crate::failure::CommandFailure;
+use crate::progress::CommandProgress;
 use crate::record::Weight;
 use crate::screen::Screen;
 
@@ -20,7 +20,7 @@ use crate::screen::Screen;
 const PAGE: u64 = 4096;
 
 #[derive(Serialize)]
-struct Object<'a> {
+struct WeightJson<'a> {
     schema: &'static str,
     weight: Weight<'a>,
     elements: u64,
@@ -28,7 +28,7 @@ struct Object<'a> {
     alignment: u64,
     /// `None` if they were not requested, or are not available.
     #[serde(skip_serializing_if = "Option::is_none")]
-    statistics: Option<Numbers>,
+    statistics: Option<FiniteStatistics>,
     /// Why there are no statistics, or how they are to be taken.
     #[serde(skip_serializing_if = "Option::is_none")]
     note: Option<String>,
@@ -36,16 +36,16 @@ struct Object<'a> {
 
 /// The statistics of the finite values.
 #[derive(Serialize)]
-struct Numbers {
+struct FiniteStatistics {
     count: u64,
     zeros: u64,
     subnormals: u64,
     nan: u64,
     inf: u64,
     #[serde(serialize_with = "number")]
-    min: Option<Number>,
+    min: Option<ExactNumber>,
     #[serde(serialize_with = "number")]
-    max: Option<Number>,
+    max: Option<ExactNumber>,
     mean: Option<f64>,
     std: Option<f64>,
     histogram: Vec<JsonBin>,
@@ -62,20 +62,20 @@ struct JsonBin {
 pub(super) fn write(
     checkpoint: &Checkpoint,
     number: usize,
-    options: &Show,
+    options: &ShowArguments,
     screen: &mut Screen,
-) -> Result<(), Failure> {
+) -> Result<(), CommandFailure> {
     let catalog = checkpoint.catalog();
     let info = catalog.table().get(number);
     let (found, note) =
         if options.no_values { (None, None) } else { values(checkpoint, number, options.bins as usize)? };
     if options.json {
-        let object = Object {
+        let object = WeightJson {
             schema: "max-weights.show/1",
             weight: Weight::new(catalog, &info),
             elements: elements(&info),
             alignment: placed(&info),
-            statistics: found.map(Numbers::from),
+            statistics: found.map(FiniteStatistics::from),
             note,
         };
         serde_json::to_writer_pretty(&mut *screen, &object)?;
@@ -147,13 +147,13 @@ fn values(
     checkpoint: &Checkpoint,
     number: usize,
     bins: usize,
-) -> Result<(Option<Statistics>, Option<String>), Failure> {
+) -> Result<(Option<Statistics>, Option<String>), CommandFailure> {
     let info = checkpoint.catalog().table().get(number);
     if info.bytes() == 0 {
         return Ok((None, Some("none: the tensor is empty".into())));
     }
     let done = Arc::new(AtomicU64::new(0));
-    let progress = Progress::new(&done, info.bytes());
+    let progress = CommandProgress::new(&done, info.bytes());
     let found = statistics(checkpoint, number, bins, &done, &uninterrupted);
     drop(progress);
     match found {
@@ -195,7 +195,7 @@ fn described(found: &Statistics, element: Element<'_>) -> Vec<(&'static str, Str
         ("std", shown(found.deviation)),
         ("zeros", share(found.zeros)),
     ];
-    let is_integer = matches!(found.minimum, Some(Number::Integer(_)));
+    let is_integer = matches!(found.minimum, Some(ExactNumber::Integer(_)));
     let is_float = !is_integer && !matches!(element, Element::Plain(DType::Bool));
     if is_float {
         rows.extend([("NaN", share(found.nans)), ("Inf", share(found.infinities))]);
@@ -206,7 +206,7 @@ fn described(found: &Statistics, element: Element<'_>) -> Vec<(&'static str, Str
     rows
 }
 
-impl From<Statistics> for Numbers {
+impl From<Statistics> for FiniteStatistics {
     fn from(found: Statistics) -> Self {
         let bin = |bin: &Bin| JsonBin { low: bin.low.to_f64(), high: bin.high.to_f64(), count: bin.count };
         Self {
@@ -226,13 +226,13 @@ impl From<Statistics> for Numbers {
 
 /// A number as JSON has it: an integer stays exact.
 #[allow(clippy::ref_option)] // the signature is serde's
-fn number<S: Serializer>(value: &Option<Number>, serializer: S) -> Result<S::Ok, S::Error> {
+fn number<S: Serializer>(value: &Option<ExactNumber>, serializer: S) -> Result<S::Ok, S::Error> {
     match value {
-        Some(Number::Integer(value)) => match i64::try_from(*value) {
+        Some(ExactNumber::Integer(value)) => match i64::try_from(*value) {
             Ok(value) => serializer.serialize_i64(value),
             Err(_) => serializer.serialize_u64(u64::try_from(*value).unwrap_or(u64::MAX)),
         },
-        Some(Number::Float(value)) => serializer.serialize_f64(*value),
+        Some(ExactNumber::Float(value)) => serializer.serialize_f64(*value),
         None => serializer.serialize_none(),
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum, ValueHint};
 use max_weights::rules::Severity;
-use max_weights::write::Task;
+use max_weights::write::TaskNumber;
 use max_weights_check::output::Format;
 use max_weights_check::{Level, amount};
 
@@ -36,7 +36,7 @@ pub(crate) struct Validate {
     #[arg(long, value_name = "RULES", value_delimiter = ',', help_heading = RULES)]
     pub(crate) select: Vec<String>,
     #[command(flatten)]
-    pub(crate) checking: Checking,
+    pub(crate) checking: CheckArguments,
 }
 
 /// Check whether loading files would run code.
@@ -44,14 +44,14 @@ pub(crate) struct Validate {
 #[command(
     after_help = "Exit status: 5 malicious, 4 needs trust (loading it runs code), 3 broken or not examined, 0 none of these."
 )]
-pub(crate) struct Scan {
+pub(crate) struct ScanArguments {
     #[command(flatten)]
-    pub(crate) checking: Checking,
+    pub(crate) checking: CheckArguments,
 }
 
 /// What `validate` and `scan` share.
 #[derive(Debug, Args)]
-pub(crate) struct Checking {
+pub(crate) struct CheckArguments {
     /// Files, folders, indexes, URLs, ORG/MODEL in the cache; - for stdin.
     #[arg(required = true, value_name = "PATH", value_hint = ValueHint::AnyPath)]
     pub(crate) paths: Vec<PathBuf>,
@@ -75,7 +75,7 @@ pub(crate) struct Checking {
     pub(crate) accept_malicious: bool,
     /// text, json, junit, sarif, github, gitlab, html.
     #[arg(long = "output", short, value_name = "FORMAT[=FILE]", value_parser = output, help_heading = REPORTS)]
-    pub(crate) outputs: Vec<Output>,
+    pub(crate) outputs: Vec<ReportOutput>,
     /// One JSON object: --output json.
     #[arg(long, help_heading = REPORTS)]
     pub(crate) json: bool,
@@ -93,7 +93,7 @@ pub(crate) struct Checking {
     pub(crate) jobs: Option<NonZero<usize>>,
     /// Only this task's folders, as 3/16: `report merge`.
     #[arg(long, value_name = "I/N", help_heading = BOUNDS, conflicts_with_all = ["write_baseline"])]
-    pub(crate) task: Option<Task>,
+    pub(crate) task: Option<TaskNumber>,
     /// Memory for unpacked data, such as 200MB.
     #[arg(long, value_name = "SIZE", value_parser = memory, help_heading = BOUNDS)]
     pub(crate) max_memory: Option<u64>,
@@ -102,30 +102,30 @@ pub(crate) struct Checking {
     pub(crate) timeout: Option<Duration>,
 }
 
-impl Checking {
+impl CheckArguments {
     /// Whether nothing but JSON is to be on standard output.
     pub(crate) fn wants_json(&self) -> bool {
-        let is_json = |output: &Output| output.file.is_none() && output.format == Format::Json;
+        let is_json = |output: &ReportOutput| output.file.is_none() && output.format == Format::Json;
         self.json || self.outputs.iter().any(is_json)
     }
 }
 
 /// A requested report.
 #[derive(Debug, Clone)]
-pub(crate) struct Output {
+pub(crate) struct ReportOutput {
     pub(crate) format: Format,
     /// None: standard output.
     pub(crate) file: Option<PathBuf>,
 }
 
-fn output(text: &str) -> Result<Output, String> {
+fn output(text: &str) -> Result<ReportOutput, String> {
     let (format, file) = match text.split_once('=') {
         Some((_, "")) => return Err("a file is missing after the =".into()),
         Some((format, "-" | "/dev/stdout")) => (format, None),
         Some((format, file)) => (format, Some(file.into())),
         None => (text, None),
     };
-    Ok(Output { format: Format::from_str(format)?, file })
+    Ok(ReportOutput { format: Format::from_str(format)?, file })
 }
 
 fn time(text: &str) -> Result<Duration, String> {

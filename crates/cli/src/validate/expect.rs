@@ -5,10 +5,10 @@ use std::process::Command;
 
 use max_weights::checkpoint::ModelCache;
 use max_weights::{Checkpoint, Diagnostic, OpenOptions, rules, text, uninterrupted};
-use max_weights_check::Options;
+use max_weights_check::ValidateOptions;
 use max_weights_check::expectation::{self, Expectation};
 
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 use crate::host::Host;
 use crate::screen::Screen;
 
@@ -16,7 +16,7 @@ use crate::screen::Screen;
 const CONFIG: &str = "config.json";
 
 /// Reads what is expected.
-pub(super) fn read(path: &Path, host: &Host, screen: &Screen) -> Result<Expectation, Failure> {
+pub(super) fn read(path: &Path, host: &Host, screen: &Screen) -> Result<Expectation, CommandFailure> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     if name == CONFIG || name.ends_with(&format!(".{CONFIG}")) {
         return of_config(path, host, screen);
@@ -28,29 +28,33 @@ pub(super) fn read(path: &Path, host: &Host, screen: &Screen) -> Result<Expectat
 }
 
 /// The names and shapes of the model that transformers builds by a configuration, on a device without memory.
-fn of_config(path: &Path, host: &Host, screen: &Screen) -> Result<Expectation, Failure> {
+fn of_config(path: &Path, host: &Host, screen: &Screen) -> Result<Expectation, CommandFailure> {
     let python = host.interpreter()?;
     screen.tell(&format!("asking transformers what {} requires; importing it may take a while", text::path(path)));
     let run = Command::new(&python).args(["-m", "max_weights._expected_config"]).arg(path).output();
     let failed = |why: &str| {
-        Failure::Needs(format!(
+        CommandFailure::Needs(format!(
             "torch and transformers in Python cannot tell what {} requires: {why}",
             text::path(path)
         ))
     };
     let output = run.map_err(|error| failed(&error.to_string()))?;
     if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        return Err(failed(said.trim().lines().next_back().unwrap_or("it said nothing")));
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        return Err(failed(stderr.trim().lines().next_back().unwrap_or("it said nothing")));
     }
     Ok(Expectation::parse(&output.stdout)?)
 }
 
 /// The deviations from the expectation.
-pub(super) fn check(paths: &[PathBuf], expected: &Expectation, options: &Options) -> Result<Vec<Diagnostic>, Failure> {
+pub(super) fn check(
+    paths: &[PathBuf],
+    expected: &Expectation,
+    options: &ValidateOptions,
+) -> Result<Vec<Diagnostic>, CommandFailure> {
     let checkpoint = match open(paths) {
         Ok(checkpoint) => checkpoint,
-        Err(Failure::Checkpoint(error)) => {
+        Err(CommandFailure::Checkpoint(error)) => {
             let path = paths.first().map_or(Path::new(""), PathBuf::as_path);
             let message = format!("it cannot be compared with what is expected: {error}");
             return Ok(vec![Diagnostic::new(rules::FILE_UNREADABLE, message).path(path)]);
@@ -63,7 +67,7 @@ pub(super) fn check(paths: &[PathBuf], expected: &Expectation, options: &Options
     Ok(found)
 }
 
-pub(super) fn open(paths: &[PathBuf]) -> Result<Checkpoint, Failure> {
+pub(super) fn open(paths: &[PathBuf]) -> Result<Checkpoint, CommandFailure> {
     let options = OpenOptions::default().strict(false);
     Ok(Checkpoint::open_named(paths, &ModelCache::from_environment(), &options)?)
 }

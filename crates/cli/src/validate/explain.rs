@@ -1,20 +1,20 @@
 //! `max-weights explain`: what a rule means.
 
 use max_weights::rules::{self, Rule, Severity, Verdict};
-use max_weights_check::Selection;
+use max_weights_check::RuleSelection;
 use max_weights_check::output::wrap;
 use serde::Serialize;
 
 use super::arguments::Explain;
 use crate::CLEAN;
-use crate::failure::Failure;
+use crate::failure::CommandFailure;
 use crate::screen::Screen;
 
 /// Columns for wrapping if the terminal reports no width.
 const WIDTH: usize = 100;
 
 #[derive(Serialize)]
-struct Object {
+struct RuleJson {
     schema: &'static str,
     rules: Vec<Explained>,
 }
@@ -34,12 +34,12 @@ struct Explained {
     help: &'static str,
 }
 
-pub(crate) fn run(options: &Explain, screen: &mut Screen) -> Result<u8, Failure> {
-    let selection = Selection { select: options.rules.clone(), ignore: Vec::new() };
+pub(crate) fn run(options: &Explain, screen: &mut Screen) -> Result<u8, CommandFailure> {
+    let selection = RuleSelection { select: options.rules.clone(), ignore: Vec::new() };
     super::check_rules(&selection)?;
     let chosen: Vec<&Rule> = rules::all().filter(|rule| selection.has(rule)).collect();
     if options.json {
-        let object = Object { schema: "max-weights.explain/1", rules: chosen.into_iter().map(explained).collect() };
+        let object = RuleJson { schema: "max-weights.explain/1", rules: chosen.into_iter().map(explained).collect() };
         serde_json::to_writer_pretty(&mut *screen, &object)?;
         screen.line("")?;
     } else if options.rules.is_empty() {
@@ -80,7 +80,7 @@ fn style(rule: &Rule, screen: &Screen) -> anstyle::Style {
     }
 }
 
-fn print(rule: &Rule, screen: &mut Screen) -> Result<(), Failure> {
+fn print(rule: &Rule, screen: &mut Screen) -> Result<(), CommandFailure> {
     let (bold, style) = (screen.paint.bold, style(rule, screen));
     let answer = match rule.verdict {
         Verdict::Malicious => ": malicious",

@@ -12,32 +12,32 @@ use max_weights::rules::{Severity, Verdict};
 use max_weights::{Error, text, uninterrupted, workers};
 use max_weights_check::output::{self, Format, Settings};
 use max_weights_check::settings_file::SettingsFile;
-use max_weights_check::{Level, Options, Progress, Report, Selection, baseline, expectation};
+use max_weights_check::{Level, Report, RuleSelection, ValidateOptions, ValidateProgress, baseline, expectation};
 
-pub(crate) use arguments::{Explain, Scan, Validate};
+pub(crate) use arguments::{Explain, ScanArguments, Validate};
 
-use self::arguments::{Checking, FailOn, Output};
-use crate::failure::Failure;
+use self::arguments::{CheckArguments, FailOn, ReportOutput};
+use crate::failure::CommandFailure;
 use crate::file as files;
 use crate::host::Host;
 use crate::screen::Screen;
 use crate::stdin::{STDIN, with_stdin};
 use crate::{CLEAN, FINDINGS, MALICIOUS, NEEDS_TRUST, UNREADABLE};
 
-pub(crate) fn run(options: &Validate, host: &Host, screen: &mut Screen) -> Result<u8, Failure> {
+pub(crate) fn run(options: &Validate, host: &Host, screen: &mut Screen) -> Result<u8, CommandFailure> {
     let level = options.level.map(Level::from);
     let file = settings_file(&options.checking)?;
     let expectations = Expectations { read: options.expect.as_deref(), write: options.write_spec.as_deref() };
     validate(&options.checking, &file, level, options.select.clone(), &expectations, host, screen)
 }
 
-pub(crate) fn scan(options: &Scan, host: &Host, screen: &mut Screen) -> Result<u8, Failure> {
+pub(crate) fn scan(options: &ScanArguments, host: &Host, screen: &mut Screen) -> Result<u8, CommandFailure> {
     let file = SettingsFile { expect: None, ..settings_file(&options.checking)? };
     let expectations = Expectations::default();
     validate(&options.checking, &file, Some(Level::Structure), vec!["security".to_owned()], &expectations, host, screen)
 }
 
-pub(crate) fn explain(options: &Explain, screen: &mut Screen) -> Result<u8, Failure> {
+pub(crate) fn explain(options: &Explain, screen: &mut Screen) -> Result<u8, CommandFailure> {
     explain::run(options, screen)
 }
 
@@ -52,18 +52,18 @@ struct Expectations<'a> {
 
 /// `level` and `select` are what the command line says; the file of settings says the rest.
 fn validate(
-    checking: &Checking,
+    checking: &CheckArguments,
     file: &SettingsFile,
     level: Option<Level>,
     select: Vec<String>,
     expectations: &Expectations<'_>,
     host: &Host,
     screen: &mut Screen,
-) -> Result<u8, Failure> {
+) -> Result<u8, CommandFailure> {
     let outputs = outputs(checking, file);
-    let options = Options {
+    let options = ValidateOptions {
         level: level.or(file.level).unwrap_or_default(),
-        selection: Selection {
+        selection: RuleSelection {
             select: if select.is_empty() { file.select.clone() } else { select },
             ignore: [&checking.ignore[..], &file.ignore].concat(),
         },
@@ -73,7 +73,7 @@ fn validate(
         timeout: checking.timeout.or(file.timeout),
         task: checking.task,
         histograms: outputs.iter().any(|output| output.format == Format::Json),
-        ..Options::default()
+        ..ValidateOptions::default()
     };
     check_rules(&options.selection)?;
     workers::set_threads(options.jobs);
@@ -90,11 +90,13 @@ fn validate(
     let mut written = outputs.iter().filter_map(|output| output.file.as_ref()).chain(&checking.write_baseline);
     let known = checking.baseline.as_ref().or(file.baseline.as_ref());
     let known = known.map(|path| Ok::<_, Error>((path, baseline::read(path)?))).transpose()?;
-    let inputs = Inputs::new(&checking.paths)?;
+    let inputs = ValidateInputs::new(&checking.paths)?;
     written.try_for_each(|path| files::prepare_with_folders(path, &inputs.paths))?;
     if checking.task.is_some() && (expectations.read.is_some() || file.expect.is_some() || expectations.write.is_some())
     {
-        return Err(Failure::Usage("--task: what a checkpoint is expected to be is for one run without --task".into()));
+        return Err(CommandFailure::Usage(
+            "--task: what a checkpoint is expected to be is for one run without --task".into(),
+        ));
     }
     let expected =
         expectations.read.or(file.expect.as_deref()).map(|path| expect::read(path, host, screen)).transpose()?;
@@ -103,9 +105,9 @@ fn validate(
         let checkpoint = expect::open(&inputs.paths)?;
         files::write(path, |out| expectation::write(checkpoint.catalog(), out))?;
     }
-    let progress = Progress::default();
+    let progress = ValidateProgress::default();
     let mut report = {
-        let _bar = crate::progress::Progress::growing(&progress.done, &progress.bytes);
+        let _bar = crate::progress::CommandProgress::growing(&progress.done, &progress.bytes);
         max_weights_check::validate(&inputs.paths, &options, &progress, &uninterrupted)?
     };
     if let Some(expected) = &expected {
@@ -117,14 +119,14 @@ fn validate(
     report.settle();
     // What a file is does not depend on what is known of it already.
     if let Some(path) = &checking.write_baseline {
-        let mut left_out = 0;
+        let mut omitted = 0;
         files::write(path, |out| {
-            left_out = baseline::write(&report, &settings.root, checking.accept_malicious, out)?;
+            omitted = baseline::write(&report, &settings.root, checking.accept_malicious, out)?;
             Ok(())
         })?;
-        let findings = text::plural(left_out as u64, "malicious finding");
-        let said = format!("{}: {findings} not written: --accept-malicious writes them, too", text::path(path));
-        screen.warn((left_out > 0).then_some(said))?;
+        let findings = text::plural(omitted as u64, "malicious finding");
+        let message = format!("{}: {findings} not written: --accept-malicious writes them, too", text::path(path));
+        screen.warn((omitted > 0).then_some(message))?;
     }
     if let Some((path, known)) = known {
         let stale = baseline::apply(&mut report, &known, &settings.root, &options.selection);
@@ -144,10 +146,10 @@ fn root() -> PathBuf {
 }
 
 /// The settings of the given file, or of one found in the working folder or above; the defaults without a file.
-fn settings_file(checking: &Checking) -> Result<SettingsFile, Failure> {
+fn settings_file(checking: &CheckArguments) -> Result<SettingsFile, CommandFailure> {
     let found = match &checking.config {
         Some(path) => SettingsFile::read(path)?.map_or_else(
-            || Err(Failure::Usage(format!("{}: it has no [validate] table", text::path(path)))),
+            || Err(CommandFailure::Usage(format!("{}: it has no [validate] table", text::path(path)))),
             |settings| Ok(Some(settings)),
         )?,
         None if checking.no_config => None,
@@ -157,27 +159,32 @@ fn settings_file(checking: &Checking) -> Result<SettingsFile, Failure> {
 }
 
 /// The requested reports, and the text on standard output, if no other report goes there.
-fn outputs(checking: &Checking, file: &SettingsFile) -> Vec<Output> {
+fn outputs(checking: &CheckArguments, file: &SettingsFile) -> Vec<ReportOutput> {
     let mut outputs = checking.outputs.clone();
     if outputs.is_empty() {
-        outputs.extend(file.output.iter().map(|(format, file)| Output { format: *format, file: file.clone() }));
+        outputs.extend(file.output.iter().map(|(format, file)| ReportOutput { format: *format, file: file.clone() }));
     }
     if checking.json {
-        outputs.push(Output { format: Format::Json, file: None });
+        outputs.push(ReportOutput { format: Format::Json, file: None });
     }
     if outputs.iter().all(|output| output.file.is_some()) {
-        outputs.insert(0, Output { format: Format::Text, file: None });
+        outputs.insert(0, ReportOutput { format: Format::Text, file: None });
     }
     outputs
 }
 
 /// Writes the files first: the reader of standard output may close it early.
-fn write(report: &Report, outputs: &[Output], settings: &Settings, screen: &mut Screen) -> Result<(), Failure> {
+fn write(
+    report: &Report,
+    outputs: &[ReportOutput],
+    settings: &Settings,
+    screen: &mut Screen,
+) -> Result<(), CommandFailure> {
     let of_files = Settings { color: false, width: Settings::default().width, ..settings.clone() };
     for (format, path) in outputs.iter().filter_map(|output| Some((output.format, output.file.as_ref()?))) {
         files::write(path, |out| output::write(report, format, &of_files, out))?;
     }
-    for Output { format, .. } in outputs.iter().filter(|output| output.file.is_none()) {
+    for ReportOutput { format, .. } in outputs.iter().filter(|output| output.file.is_none()) {
         if *format == Format::Text {
             let mut text = Vec::new();
             output::write(report, *format, settings, &mut text)?;
@@ -201,22 +208,24 @@ fn status(report: &Report, fail_on: Severity) -> u8 {
 }
 
 /// An unknown rule is an error of the command line.
-fn check_rules(selection: &Selection) -> Result<(), Failure> {
+fn check_rules(selection: &RuleSelection) -> Result<(), CommandFailure> {
     match selection.unknown() {
         None => Ok(()),
-        Some(word) => Err(Failure::Usage(format!("there is no rule '{word}'; `max-weights explain` lists them all"))),
+        Some(word) => {
+            Err(CommandFailure::Usage(format!("there is no rule '{word}'; `max-weights explain` lists them all")))
+        }
     }
 }
 
 /// The given paths, with models of the cache and standard input resolved to files.
-pub(crate) struct Inputs {
+pub(crate) struct ValidateInputs {
     pub(crate) paths: Vec<PathBuf>,
     /// The file that standard input was written to.
     stdin: Option<tempfile::TempDir>,
 }
 
-impl Inputs {
-    pub(crate) fn new(given: &[PathBuf]) -> Result<Self, Failure> {
+impl ValidateInputs {
+    pub(crate) fn new(given: &[PathBuf]) -> Result<Self, CommandFailure> {
         let cache = ModelCache::from_environment();
         let (given, stdin) = with_stdin(given)?;
         let is_stdin = |path: &PathBuf| stdin.as_ref().is_some_and(|folder| path.starts_with(folder.path()));

@@ -2,7 +2,7 @@
 
 use super::{CastOptions, convert};
 use crate::dtype::DType;
-use crate::simd::Aligned;
+use crate::simd::CacheAligned;
 use crate::simd::Level;
 
 /// Bytes of a line of the cache.
@@ -13,12 +13,12 @@ const KEPT: usize = LINE / 2;
 pub(crate) const VALUES: usize = 2048;
 
 /// Values, and directly before them those of a line that was not complete yet.
-type Buffer = Aligned<[[u8; 4]; KEPT + VALUES]>;
+type LineBuffer = CacheAligned<[[u8; 4]; KEPT + VALUES]>;
 
 /// Streams an output in whole cache lines, wherever it begins. A partly written line makes the processor wait for memory, and each batch would have
 /// one at both ends. NumPy's arrays begin in the middle of a line.
 pub(crate) struct Lines<'a> {
-    buffer: Buffer,
+    buffer: LineBuffer,
     kept: usize,
     level: Level,
     to: DType,
@@ -31,7 +31,7 @@ pub(crate) struct Lines<'a> {
 impl<'a> Lines<'a> {
     /// For an output of float32, float16 or bfloat16, by the instructions of a level, which must be available.
     pub(crate) const fn new(level: Level, to: DType, out: &'a mut [u8], stream: bool) -> Self {
-        Self { buffer: Aligned([[0; 4]; KEPT + VALUES]), kept: 0, level, to, stream, out, place: 0 }
+        Self { buffer: CacheAligned([[0; 4]; KEPT + VALUES]), kept: 0, level, to, stream, out, place: 0 }
     }
 
     /// The next values go to this byte of the output.
@@ -43,7 +43,7 @@ impl<'a> Lines<'a> {
     }
 
     /// Room for the next values.
-    pub(crate) fn room(&mut self, count: usize) -> &mut [[u8; 4]] {
+    pub(crate) fn reserve(&mut self, count: usize) -> &mut [[u8; 4]] {
         if self.is_direct() {
             return &mut self.out[self.place..].as_chunks_mut().0[..count];
         }

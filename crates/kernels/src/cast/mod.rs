@@ -23,7 +23,7 @@ pub use scale::{BlockScaled, require_scalable, scale_block_rows, scale_block_row
 use crate::cast::small_float::FloatFormat;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::simd::Aligned;
+use crate::simd::CacheAligned;
 use crate::simd::Level;
 
 /// How to convert.
@@ -83,10 +83,10 @@ pub fn cast_at(level: Level, from: DType, to: DType, src: &[u8], dst: &mut [u8],
     if !is_supported(from, to) {
         return Err(Error::CastPair(format!("{from} cannot be converted to {to}")));
     }
-    let (elements, room) = (elements(from, src.len())?, elements(to, dst.len())?);
-    if elements != room {
+    let (elements, capacity) = (elements(from, src.len())?, elements(to, dst.len())?);
+    if elements != capacity {
         return Err(Error::Argument(format!(
-            "a cast of {elements} elements of {from} ({} bytes) into room for {room} of {to} ({} bytes)",
+            "a cast of {elements} elements of {from} ({} bytes) into room for {capacity} of {to} ({} bytes)",
             src.len(),
             dst.len()
         )));
@@ -175,7 +175,7 @@ fn convert_through_f32(level: Level, from: DType, to: DType, src: &[u8], dst: &m
     if (wide && !narrow) || (to.bits() < 8) || to == DType::Float8E8M0Fnu {
         return false;
     }
-    let mut block = Aligned([0; BLOCK * 4]);
+    let mut block = CacheAligned([0; BLOCK * 4]);
     let (from_bytes, to_bytes) = (BLOCK * from.bits() / 8, BLOCK * to.bits() / 8);
     for (src, dst) in src.chunks(from_bytes).zip(dst.chunks_mut(to_bytes)) {
         let block = &mut block.0[..src.len() * 8 / from.bits() * 4];

@@ -9,13 +9,13 @@ use half::slice::HalfFloatSliceExt as _;
 
 use crate::cast::CastOptions;
 use crate::dtype::DType;
-use crate::simd::Aligned;
+use crate::simd::CacheAligned;
 
 /// Converts a slice; the lengths were checked.
-pub(super) type Convert = fn(&[u8], &mut [u8]);
+pub(super) type ConvertSlice = fn(&[u8], &mut [u8]);
 
 /// A number in its representation in memory.
-trait Element: Copy {
+trait RawElement: Copy {
     const BYTES: usize;
     fn load(bytes: &[u8]) -> Self;
     fn store(self, bytes: &mut [u8]);
@@ -28,7 +28,7 @@ trait To<T> {
 
 macro_rules! elements {
     ($($t:ty),*) => {$(
-        impl Element for $t {
+        impl RawElement for $t {
             const BYTES: usize = size_of::<$t>();
             fn load(bytes: &[u8]) -> Self {
                 let mut array = [0; size_of::<$t>()];
@@ -65,7 +65,7 @@ to!(f64 => i8, i16, i32, i64, u8, u16, u32, u64);
 #[derive(Clone, Copy)]
 struct Flag(bool);
 
-impl Element for Flag {
+impl RawElement for Flag {
     const BYTES: usize = 1;
     fn load(bytes: &[u8]) -> Self {
         Self(bytes[0] != 0)
@@ -88,7 +88,7 @@ macro_rules! to_flag {
 }
 to_flag!(i8: 0, i16: 0, i32: 0, i64: 0, u8: 0, u16: 0, u32: 0, u64: 0, f32: 0.0, f64: 0.0);
 
-fn map<S: Element + To<T>, T: Element>(src: &[u8], dst: &mut [u8]) {
+fn map<S: RawElement + To<T>, T: RawElement>(src: &[u8], dst: &mut [u8]) {
     for (from, to) in src.chunks_exact(S::BYTES).zip(dst.chunks_exact_mut(T::BYTES)) {
         S::load(from).to().store(to);
     }
@@ -97,7 +97,7 @@ fn map<S: Element + To<T>, T: Element>(src: &[u8], dst: &mut [u8]) {
 macro_rules! pick {
     ($from:ty, $to:expr, $($dtype:ident: $t:ty),*) => {
         match $to {
-            $(DType::$dtype => Some(map::<$from, $t> as Convert),)*
+            $(DType::$dtype => Some(map::<$from, $t> as ConvertSlice),)*
             _ => None,
         }
     };
@@ -116,7 +116,7 @@ macro_rules! pick_integer {
 }
 
 /// The plain loop for this pair.
-pub(super) fn plain(from: DType, to: DType) -> Option<Convert> {
+pub(super) fn plain(from: DType, to: DType) -> Option<ConvertSlice> {
     match from {
         DType::Int8 => pick_any!(i8, to),
         DType::Int16 => pick_any!(i16, to),
@@ -136,7 +136,7 @@ pub(super) fn plain(from: DType, to: DType) -> Option<Convert> {
 }
 
 /// The loop for float pairs that may overflow, where saturation matters.
-pub(super) fn narrowing(from: DType, to: DType, options: CastOptions) -> Option<Convert> {
+pub(super) fn narrowing(from: DType, to: DType, options: CastOptions) -> Option<ConvertSlice> {
     match (from, to, options.saturate) {
         (DType::Float32, DType::BFloat16, false) => Some(f32_to_bf16),
         (DType::Float32, DType::Float16, false) => Some(f32_to_f16),
@@ -165,7 +165,7 @@ fn bf16_to_f32(src: &[u8], dst: &mut [u8]) {
 const AT_ONCE: usize = 256;
 
 fn f16_to_f32(src: &[u8], dst: &mut [u8]) {
-    let (mut halves, mut values) = (Aligned([f16::ZERO; AT_ONCE]), Aligned([0.0; AT_ONCE]));
+    let (mut halves, mut values) = (CacheAligned([f16::ZERO; AT_ONCE]), CacheAligned([0.0; AT_ONCE]));
     for (src, dst) in src.as_chunks().0.chunks(AT_ONCE).zip(dst.as_chunks_mut().0.chunks_mut(AT_ONCE)) {
         let (halves, values) = (&mut halves.0[..src.len()], &mut values.0[..src.len()]);
         halves.iter_mut().zip(src).for_each(|(half, code)| *half = f16::from_le_bytes(*code));
@@ -184,7 +184,7 @@ fn f32_to_bf16(src: &[u8], dst: &mut [u8]) {
 }
 
 fn f32_to_f16(src: &[u8], dst: &mut [u8]) {
-    let (mut values, mut halves) = (Aligned([0.0; AT_ONCE]), Aligned([f16::ZERO; AT_ONCE]));
+    let (mut values, mut halves) = (CacheAligned([0.0; AT_ONCE]), CacheAligned([f16::ZERO; AT_ONCE]));
     for (src, dst) in src.as_chunks().0.chunks(AT_ONCE).zip(dst.as_chunks_mut().0.chunks_mut(AT_ONCE)) {
         let (values, halves) = (&mut values.0[..src.len()], &mut halves.0[..src.len()]);
         values.iter_mut().zip(src).for_each(|(value, code)| *value = f32::from_le_bytes(*code));

@@ -2,14 +2,14 @@
 //!
 //! It serves the pairs that are unusual for models, and every other way of converting is tested against it.
 
-use crate::cast::small_float::{FloatFormat, Number};
+use crate::cast::small_float::{FloatFormat, FloatValue};
 use crate::dtype::DType;
 
 /// An element of any real dtype. Integers stay apart, because an integer wraps where a float saturates.
 #[derive(Debug, Clone, Copy)]
-enum Value {
+enum RealValue {
     Integer(i128),
-    Float(Number),
+    Float(FloatValue),
 }
 
 /// Converts `src`, elements of `from`, into `dst`. The caller has checked that both hold the same number of elements and that
@@ -48,11 +48,11 @@ fn put(bits: usize, bytes: &mut [u8], index: usize, code: u64) {
     }
 }
 
-fn read(dtype: DType, code: u64) -> Value {
+fn read(dtype: DType, code: u64) -> RealValue {
     if let Some(format) = FloatFormat::of(dtype) {
-        return Value::Float(format.decode(code));
+        return RealValue::Float(format.decode(code));
     }
-    Value::Integer(match dtype {
+    RealValue::Integer(match dtype {
         DType::Bool => i128::from(code != 0),
         DType::Int8 => i128::from(code as i8),
         DType::Int16 => i128::from(code as i16),
@@ -62,20 +62,20 @@ fn read(dtype: DType, code: u64) -> Value {
     })
 }
 
-fn write(dtype: DType, value: Value, saturate: bool) -> u64 {
+fn write(dtype: DType, value: RealValue, saturate: bool) -> u64 {
     if let Some(format) = FloatFormat::of(dtype) {
         let number = match value {
-            Value::Integer(value) => Number::from_integer(value),
-            Value::Float(number) => number,
+            RealValue::Integer(value) => FloatValue::from_integer(value),
+            RealValue::Float(number) => number,
         };
         return format.encode(number, saturate);
     }
     match (dtype, value) {
-        (DType::Bool, Value::Integer(value)) => u64::from(value != 0),
-        (DType::Bool, Value::Float(number)) => u64::from(number.to_bool()),
+        (DType::Bool, RealValue::Integer(value)) => u64::from(value != 0),
+        (DType::Bool, RealValue::Float(number)) => u64::from(number.to_bool()),
         // Two's complement: `put` keeps the low bits.
-        (_, Value::Integer(value)) => value as u64,
-        (_, Value::Float(number)) => {
+        (_, RealValue::Integer(value)) => value as u64,
+        (_, RealValue::Float(number)) => {
             let bits = dtype.bits() as u32;
             let (low, high) = match dtype {
                 DType::Int8 | DType::Int16 | DType::Int32 | DType::Int64 => {

@@ -9,7 +9,7 @@ use crate::cast::small_float::FloatFormat;
 use crate::cast::{CastOptions, convert, elements_per_group};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::simd::Aligned;
+use crate::simd::CacheAligned;
 use crate::simd::Level;
 
 /// A matrix in row-major order with one scale for each block of it.
@@ -52,11 +52,11 @@ pub fn scale_block_rows_at(
     options: CastOptions,
 ) -> Result<()> {
     level.require()?;
-    let plan = Plan::new(matrix, &rows, out.len(), out_dtype)?;
+    let plan = ScalePlan::new(matrix, &rows, out.len(), out_dtype)?;
     if plan.row_bytes == 0 || rows.is_empty() {
         return Ok(());
     }
-    let target = Target { level, dtype: out_dtype, options };
+    let target = ScaleOutput { level, dtype: out_dtype, options };
     let mut stripe = Stripe::default();
     let mut out = out;
     let mut start = rows.start;
@@ -80,14 +80,14 @@ pub fn scale_block_rows_at(
 }
 
 /// The sizes, all checked.
-struct Plan {
+struct ScalePlan {
     row_bytes: usize,
     out_row_bytes: usize,
     scales_per_stripe: usize,
     scale_bytes: usize,
 }
 
-impl Plan {
+impl ScalePlan {
     fn new(matrix: &BlockScaled<'_>, rows: &Range<usize>, out_len: usize, out_dtype: DType) -> Result<Self> {
         let argument = |message: String| Err(Error::Argument(message));
         let &BlockScaled { dtype, cols, block, .. } = matrix;
@@ -157,7 +157,7 @@ fn is_exact_in_f32(dtype: DType) -> bool {
 
 /// How the output is written.
 #[derive(Clone, Copy)]
-struct Target {
+struct ScaleOutput {
     level: Level,
     dtype: DType,
     options: CastOptions,
@@ -172,12 +172,12 @@ struct Stripe {
 }
 
 impl Stripe {
-    fn new(matrix: &BlockScaled<'_>, target: Target, rows: usize, bytes: &[u8], before: Self) -> Self {
+    fn new(matrix: &BlockScaled<'_>, target: ScaleOutput, rows: usize, bytes: &[u8], before: Self) -> Self {
         // The allocation is used again: a stripe may be a single row.
         let mut scales = before.scales;
         scales.clear();
         scales.resize(bytes.len() / (matrix.scales_dtype.bits() / 8), 0.0);
-        let mut buffer = Aligned([0; 4 * SEGMENT]);
+        let mut buffer = CacheAligned([0; 4 * SEGMENT]);
         let scale_bytes = matrix.scales_dtype.bits() / 8;
         for (bytes, scales) in bytes.chunks(SEGMENT * scale_bytes).zip(scales.chunks_mut(SEGMENT)) {
             let buffer = &mut buffer.0[..4 * scales.len()];
@@ -206,7 +206,7 @@ impl Stripe {
         }
     }
 
-    fn rows(&self, matrix: &BlockScaled<'_>, target: Target, src: &[u8], dst: &mut [u8]) {
+    fn rows(&self, matrix: &BlockScaled<'_>, target: ScaleOutput, src: &[u8], dst: &mut [u8]) {
         #[cfg(target_arch = "x86_64")]
         if let Some(tables) = &self.tables {
             tables.rows((matrix.block.1, matrix.cols), src, dst, target.options.stream);
@@ -219,7 +219,7 @@ impl Stripe {
         }
     }
 
-    fn row(&self, matrix: &BlockScaled<'_>, target: Target, src: &[u8], dst: &mut [u8]) {
+    fn row(&self, matrix: &BlockScaled<'_>, target: ScaleOutput, src: &[u8], dst: &mut [u8]) {
         #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
         {
             let (from, to) = ((matrix.dtype, src), (target.dtype, &mut *dst));
@@ -236,7 +236,7 @@ impl Stripe {
                 return;
             }
         }
-        let mut buffer = Aligned([0; 4 * SEGMENT]);
+        let mut buffer = CacheAligned([0; 4 * SEGMENT]);
         let (src_bytes, dst_bytes) = (SEGMENT * matrix.dtype.bits() / 8, SEGMENT * target.dtype.bits() / 8);
         let segments = src.chunks(src_bytes).zip(dst.chunks_mut(dst_bytes));
         for (start, (src, dst)) in (0..).step_by(SEGMENT).zip(segments) {

@@ -31,7 +31,7 @@ pub(super) struct FloatFormat {
 
 /// Any value of any real dtype.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Number {
+pub(super) enum FloatValue {
     /// Zero, with its sign.
     Zero {
         /// True for negative zero.
@@ -62,7 +62,7 @@ pub(super) enum Number {
 
 const QUIET: u64 = 1 << 63;
 
-impl Number {
+impl FloatValue {
     /// The number that an integer is.
     pub(super) fn from_integer(value: i128) -> Self {
         let negative = value < 0;
@@ -156,49 +156,49 @@ impl FloatFormat {
     }
 
     /// The value of a code.
-    pub(super) const fn decode(self, code: u64) -> Number {
+    pub(super) const fn decode(self, code: u64) -> FloatValue {
         if matches!(self.specials, Specials::PowerOfTwo) {
             return match code & 0xff {
-                0xff => Number::Nan { negative: false, payload: QUIET },
-                power => Number::Finite { negative: false, significand: 1, exponent: power as i32 - self.bias },
+                0xff => FloatValue::Nan { negative: false, payload: QUIET },
+                power => FloatValue::Finite { negative: false, significand: 1, exponent: power as i32 - self.bias },
             };
         }
         let negative = code & self.sign_bit() != 0;
         let magnitude = code & (self.sign_bit() - 1);
         match self.specials {
-            Specials::Ieee if magnitude == self.infinity() => return Number::Infinite { negative },
+            Specials::Ieee if magnitude == self.infinity() => return FloatValue::Infinite { negative },
             Specials::Ieee if magnitude > self.infinity() => {
                 let payload = (magnitude << (64 - self.mantissa_bits)) | QUIET;
-                return Number::Nan { negative, payload };
+                return FloatValue::Nan { negative, payload };
             }
-            Specials::AllOnesNan if magnitude > self.largest() => return Number::Nan { negative, payload: QUIET },
+            Specials::AllOnesNan if magnitude > self.largest() => return FloatValue::Nan { negative, payload: QUIET },
             Specials::NegativeZeroNan if negative && magnitude == 0 => {
-                return Number::Nan { negative: false, payload: QUIET };
+                return FloatValue::Nan { negative: false, payload: QUIET };
             }
             _ => {}
         }
         if magnitude == 0 {
-            return Number::Zero { negative };
+            return FloatValue::Zero { negative };
         }
         let fraction = magnitude & ((1 << self.mantissa_bits) - 1);
         let lowest = 1 - self.bias - self.mantissa_bits as i32;
         match (magnitude >> self.mantissa_bits) as i32 {
-            0 => Number::Finite { negative, significand: fraction, exponent: lowest },
+            0 => FloatValue::Finite { negative, significand: fraction, exponent: lowest },
             field => {
                 let significand = fraction | (1 << self.mantissa_bits);
-                Number::Finite { negative, significand, exponent: lowest + field - 1 }
+                FloatValue::Finite { negative, significand, exponent: lowest + field - 1 }
             }
         }
     }
 
     /// The code of a number: rounded once, to nearest, ties to even.
-    pub(super) const fn encode(self, number: Number, saturate: bool) -> u64 {
+    pub(super) const fn encode(self, number: FloatValue, saturate: bool) -> u64 {
         if matches!(self.specials, Specials::PowerOfTwo) {
             return self.encode_power_of_two(number, saturate);
         }
         match number {
-            Number::Zero { negative } => self.with_sign(0, negative),
-            Number::Infinite { negative } => {
+            FloatValue::Zero { negative } => self.with_sign(0, negative),
+            FloatValue::Infinite { negative } => {
                 // Sixteen bits and more keep infinity even when saturating; narrower types then have finite values only.
                 let keep = !saturate || self.exponent_bits + self.mantissa_bits >= 15;
                 if keep && matches!(self.specials, Specials::Ieee) {
@@ -207,7 +207,7 @@ impl FloatFormat {
                     self.overflow(negative, saturate)
                 }
             }
-            Number::Nan { negative, payload } => match self.specials {
+            FloatValue::Nan { negative, payload } => match self.specials {
                 Specials::Ieee => {
                     self.with_sign(self.infinity() | ((payload | QUIET) >> (64 - self.mantissa_bits)), negative)
                 }
@@ -215,7 +215,7 @@ impl FloatFormat {
                 Specials::NegativeZeroNan => self.sign_bit(),
                 Specials::None | Specials::PowerOfTwo => self.with_sign(0, negative),
             },
-            Number::Finite { negative, significand, exponent } => {
+            FloatValue::Finite { negative, significand, exponent } => {
                 let top = exponent + 63 - significand.leading_zeros() as i32;
                 let lowest = 1 - self.bias - self.mantissa_bits as i32;
                 let quantum = max(top - self.mantissa_bits as i32, lowest);
@@ -243,12 +243,12 @@ impl FloatFormat {
     }
 
     /// As ml_dtypes: zero and negative values are NaN, ties go up, and between the two smallest powers everything goes up.
-    const fn encode_power_of_two(self, number: Number, saturate: bool) -> u64 {
+    const fn encode_power_of_two(self, number: FloatValue, saturate: bool) -> u64 {
         const NAN: u64 = 0xff;
         let overflow = if saturate { self.largest() } else { NAN };
         match number {
-            Number::Infinite { negative: false } => overflow,
-            Number::Finite { negative: false, significand, exponent } => {
+            FloatValue::Infinite { negative: false } => overflow,
+            FloatValue::Finite { negative: false, significand, exponent } => {
                 let top = exponent + 63 - significand.leading_zeros() as i32;
                 let digits = significand << significand.leading_zeros();
                 let power = top + self.bias;
@@ -297,7 +297,7 @@ mod tests {
             let Some(format) = FloatFormat::of(dtype) else { continue };
             for code in 0..1u64 << dtype.bits() {
                 let number = format.decode(code);
-                if !matches!(number, Number::Nan { .. }) {
+                if !matches!(number, FloatValue::Nan { .. }) {
                     assert_eq!(format.encode(number, false), code, "{dtype} {code:#x}");
                 }
             }
@@ -333,15 +333,15 @@ mod tests {
     fn integers_beyond_the_significand_are_rounded_once() {
         let f16 = FloatFormat::of(DType::Float16).expect("a float");
         // 2049 is a tie between 2048 and 2050; one more bit far below breaks it.
-        assert_eq!(f16.encode(Number::from_integer(2049), false), 0x6800);
+        assert_eq!(f16.encode(FloatValue::from_integer(2049), false), 0x6800);
         let bf16 = FloatFormat::of(DType::BFloat16).expect("a float");
         let tie = (0x101i128 << 40) | 1;
         assert_eq!(
-            bf16.encode(Number::from_integer(tie), false),
-            bf16.encode(Number::from_integer(0x102i128 << 40), false)
+            bf16.encode(FloatValue::from_integer(tie), false),
+            bf16.encode(FloatValue::from_integer(0x102i128 << 40), false)
         );
-        assert_eq!(f16.encode(Number::from_integer(70000), false), 0x7c00);
-        assert_eq!(f16.encode(Number::from_integer(-70000), true), 0xfbff);
+        assert_eq!(f16.encode(FloatValue::from_integer(70000), false), 0x7c00);
+        assert_eq!(f16.encode(FloatValue::from_integer(-70000), true), 0xfbff);
     }
 
     #[test]

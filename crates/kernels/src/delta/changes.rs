@@ -1,8 +1,8 @@
 //! The differences between two versions of a block, and their record.
 
-use super::{BLOCK, List, Lists, Places, check_block};
+use super::{BLOCK, ElementPositions, List, Lists, check_block};
 use crate::error::{Error, Result};
-use crate::simd::{Changed, Level, PASS, PASSED, RUN, changed};
+use crate::simd::{DifferingElements, Level, PASS, PASSED, RUN, changed};
 
 /// The most elements that a run adds to the one before.
 const MAX_RUN: usize = 255;
@@ -11,9 +11,9 @@ const SHORT_RUN: usize = 3;
 
 /// Memory that is reused between blocks.
 #[derive(Debug, Default)]
-pub struct Scratch {
-    low: Changed,
-    whole: Changed,
+pub struct ChangeScratch {
+    low: DifferingElements,
+    whole: DifferingElements,
 }
 /// Adds the positions of elements, in the shorter encoding.
 fn write_places(numbers: &[u16], record: &mut Vec<u8>) -> List {
@@ -41,10 +41,10 @@ fn write_places(numbers: &[u16], record: &mut Vec<u8>) -> List {
         if record.len() > most {
             record.truncate(start);
             record.extend(numbers.iter().flat_map(|number| number.to_le_bytes()));
-            return List { count, places: Places::Numbers };
+            return List { count, places: ElementPositions::Numbers };
         }
     }
-    List { count, places: Places::Gaps }
+    List { count, places: ElementPositions::Gaps }
 }
 
 /// Adds to `record` the changes from `old` to `new`, two versions of a block of elements of `width` bytes (1, 2, 4 or 8); `None`, and nothing is
@@ -56,7 +56,7 @@ pub fn changes(
     old: &[u8],
     new: &[u8],
     width: usize,
-    scratch: &mut Scratch,
+    scratch: &mut ChangeScratch,
     record: &mut Vec<u8>,
 ) -> Result<Option<Lists>> {
     changes_at(Level::chosen()?, old, new, width, scratch, record)
@@ -71,7 +71,7 @@ pub fn changes_at(
     old: &[u8],
     new: &[u8],
     width: usize,
-    scratch: &mut Scratch,
+    scratch: &mut ChangeScratch,
     record: &mut Vec<u8>,
 ) -> Result<Option<Lists>> {
     level.require()?;
@@ -90,7 +90,12 @@ pub fn changes_at(
 ///
 /// # Errors
 /// Those of [`changes`].
-pub fn differing<'a>(old: &[u8], new: &[u8], width: usize, scratch: &'a mut Scratch) -> Result<(&'a [u16], &'a [u8])> {
+pub fn differing<'a>(
+    old: &[u8],
+    new: &[u8],
+    width: usize,
+    scratch: &'a mut ChangeScratch,
+) -> Result<(&'a [u16], &'a [u8])> {
     differing_at(Level::chosen()?, old, new, width, scratch)
 }
 
@@ -103,7 +108,7 @@ pub fn differing_at<'a>(
     old: &[u8],
     new: &[u8],
     width: usize,
-    scratch: &'a mut Scratch,
+    scratch: &'a mut ChangeScratch,
 ) -> Result<(&'a [u16], &'a [u8])> {
     level.require()?;
     let is_sixteen = width == 16 && new.len().is_multiple_of(16) && new.len() / 16 <= BLOCK;
@@ -111,7 +116,7 @@ pub fn differing_at<'a>(
         check_block(new, width)?;
     }
     check_same_length(old, new)?;
-    let Scratch { low, whole } = scratch;
+    let ChangeScratch { low, whole } = scratch;
     // Where the lower "half" is all of an element, every one that differs is in the first list; a byte has no half.
     match width {
         1 => changed::<1, 1>(level, old, new, low, whole),
@@ -135,10 +140,10 @@ fn record_of<const WIDTH: usize, const LOW: usize>(
     level: Level,
     old: &[u8],
     new: &[u8],
-    scratch: &mut Scratch,
+    scratch: &mut ChangeScratch,
     record: &mut Vec<u8>,
 ) -> Option<Lists> {
-    let Scratch { low, whole } = scratch;
+    let ChangeScratch { low, whole } = scratch;
     changed::<WIDTH, LOW>(level, old, new, low, whole);
     if low.count() + whole.count() == 0 {
         return None;

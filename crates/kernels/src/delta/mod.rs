@@ -7,7 +7,7 @@
 mod changes;
 mod replace;
 
-pub use changes::{Scratch, changes, changes_at, differing, differing_at};
+pub use changes::{ChangeScratch, changes, changes_at, differing, differing_at};
 pub use replace::{apply, apply_at, undo, undo_at};
 
 use crate::error::{Error, Result};
@@ -17,7 +17,7 @@ pub const BLOCK: usize = 1 << 16;
 
 /// How the elements of one list of a record are found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Places {
+pub enum ElementPositions {
     /// By one-byte gaps, and lengths of consecutive runs.
     Gaps,
     /// By their numbers in the block, of two bytes each.
@@ -30,12 +30,12 @@ pub struct List {
     /// The number of elements.
     pub count: u32,
     /// How they are found.
-    pub places: Places,
+    pub places: ElementPositions,
 }
 
 impl List {
     /// A list of nothing.
-    pub const EMPTY: Self = Self { count: 0, places: Places::Gaps };
+    pub const EMPTY: Self = Self { count: 0, places: ElementPositions::Gaps };
 }
 
 /// The two lists of a record.
@@ -69,7 +69,7 @@ mod tests {
 
     fn record(old: &[u8], new: &[u8], width: usize) -> (Vec<u8>, Option<Lists>) {
         let mut record = Vec::new();
-        let lists = changes(old, new, width, &mut Scratch::default(), &mut record).expect("blocks");
+        let lists = changes(old, new, width, &mut ChangeScratch::default(), &mut record).expect("blocks");
         (record, lists)
     }
 
@@ -79,7 +79,7 @@ mod tests {
             let (old, new) = versions(width, elements, one_in, 5);
             for level in Level::available() {
                 let mut of_level = Vec::new();
-                let lists = changes_at(level, &old, &new, width, &mut Scratch::default(), &mut of_level);
+                let lists = changes_at(level, &old, &new, width, &mut ChangeScratch::default(), &mut of_level);
                 assert_eq!((of_level, lists.expect("blocks")), record(&old, &new, width), "{level} {width}");
             }
         }
@@ -94,13 +94,13 @@ mod tests {
                 let (numbers, values): (Vec<u16>, Vec<&[u8]>) =
                     both.map(|(number, (_, new))| (number as u16, new)).unzip();
                 for level in Level::available() {
-                    let mut scratch = Scratch::default();
+                    let mut scratch = ChangeScratch::default();
                     let found = differing_at(level, &old, &new, width, &mut scratch).expect("blocks");
                     assert_eq!(found, (&*numbers, &*values.concat()), "{level} {width} {elements}");
                 }
             }
         }
-        let mut scratch = Scratch::default();
+        let mut scratch = ChangeScratch::default();
         assert!(differing(&[0; 4], &[0; 4], 3, &mut scratch).is_err());
         assert!(differing(&[0; 8], &[0; 16], 16, &mut scratch).is_err());
         assert!(differing(&[0; 24], &[0; 24], 16, &mut scratch).is_err());
@@ -154,7 +154,7 @@ mod tests {
             new[2 * element] = 1;
         }
         let (record, lists) = record(&vec![0; 2 * BLOCK], &new, 2);
-        let low = List { count: 1310, places: Places::Gaps };
+        let low = List { count: 1310, places: ElementPositions::Gaps };
         assert_eq!((record.len(), lists), (2 * 1310, Some(Lists { low, whole: List::EMPTY })));
     }
 
@@ -167,7 +167,7 @@ mod tests {
         let places = [255, 46, 254, 255, 254, 44, 2, 0, 0];
         assert_eq!(record[..300], [1; 300]);
         assert_eq!(record[303..], places);
-        let whole = List { count: 303, places: Places::Gaps };
+        let whole = List { count: 303, places: ElementPositions::Gaps };
         assert_eq!(lists, Some(Lists { low: List::EMPTY, whole }));
         let mut block = vec![0; BLOCK];
         apply(&record, lists.expect("changes"), 1, &mut block).expect("a record");
@@ -180,7 +180,7 @@ mod tests {
         (new[600], new[BLOCK - 1]) = (1, 2);
         let (record, lists) = record(&vec![0; BLOCK], &new, 1);
         assert_eq!(record, [1, 2, 0x58, 0x02, 0xff, 0xff]);
-        let whole = List { count: 2, places: Places::Numbers };
+        let whole = List { count: 2, places: ElementPositions::Numbers };
         assert_eq!(lists, Some(Lists { low: List::EMPTY, whole }));
     }
 
@@ -266,7 +266,7 @@ mod tests {
     }
 
     fn records_that_are_none(level: Level) {
-        let low = List { count: 1, places: Places::Gaps };
+        let low = List { count: 1, places: ElementPositions::Gaps };
         let lists = Lists { low, whole: List::EMPTY };
         let mut block = [0; 8];
         let mut refused = |record: &[u8], lists| apply_at(level, record, lists, 2, &mut block).is_err();
@@ -279,17 +279,17 @@ mod tests {
         assert!(!refused(&[7, 254, 0, 254, 1], lists));
         assert!(refused(&[7, 254, 2], lists), "more follow than there are values");
         assert!(refused(&[7, 3, 254, 0], lists), "says more than there is");
-        let five = Lists { low: List { count: 5, places: Places::Gaps }, whole: List::EMPTY };
+        let five = Lists { low: List { count: 5, places: ElementPositions::Gaps }, whole: List::EMPTY };
         assert!(refused(&[7, 7, 7, 7, 7, 254, 5], five), "a run beyond the block");
-        let low = List { count: u32::MAX, places: Places::Numbers };
+        let low = List { count: u32::MAX, places: ElementPositions::Numbers };
         assert!(refused(&[0; 64], Lists { low, whole: low }), "more than there are");
-        let low = List { count: 2, places: Places::Numbers };
+        let low = List { count: 2, places: ElementPositions::Numbers };
         assert!(!refused(&[1, 2, 0, 0, 1, 0], Lists { low, whole: List::EMPTY }));
         assert!(refused(&[1, 2, 1, 0, 1, 0], Lists { low, whole: List::EMPTY }), "twice");
         assert!(refused(&[1, 2, 1, 0, 0, 0], Lists { low, whole: List::EMPTY }), "out of order");
         assert!(apply(&[], Lists { low: List::EMPTY, whole: List::EMPTY }, 3, &mut [0; 6]).is_err());
         let lists = Lists { low, whole: List::EMPTY };
         assert!(apply(&[1, 2, 0, 0, 1, 0], lists, 1, &mut [0; 6]).is_err(), "a byte has no lower half");
-        assert!(changes(&[0; 4], &[0; 6], 2, &mut Scratch::default(), &mut Vec::new()).is_err());
+        assert!(changes(&[0; 4], &[0; 6], 2, &mut ChangeScratch::default(), &mut Vec::new()).is_err());
     }
 }

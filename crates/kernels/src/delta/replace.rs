@@ -2,9 +2,9 @@
 
 use std::ops::Range;
 
-use super::{Lists, Places, check_block};
+use super::{ElementPositions, Lists, check_block};
 use crate::error::{Error, Result};
-use crate::simd::{Level, Numbers, RUN, replace_run};
+use crate::simd::{GapPositions, Level, RUN, replace_run};
 
 /// Applies a record to `block`.
 ///
@@ -67,11 +67,11 @@ fn replace<'a, const WIDTH: usize, const BYTES: usize>(
     level: Level,
     mut values: &[[u8; BYTES]],
     places: &'a [u8],
-    are: Places,
+    are: ElementPositions,
     elements: &mut [[u8; WIDTH]],
 ) -> Option<&'a [u8]> {
     each_place(level, places, are, values.len(), elements.len(), |place| match place {
-        Place::Numbers(numbers) => {
+        ListPositions::Numbers(numbers) => {
             let (now, later) = values.split_at_checked(numbers.len())?;
             for (number, value) in numbers.iter().zip(now) {
                 elements.get_mut(usize::from(*number))?[..BYTES].copy_from_slice(value);
@@ -79,7 +79,7 @@ fn replace<'a, const WIDTH: usize, const BYTES: usize>(
             values = later;
             Some(())
         }
-        Place::Run(run) => {
+        ListPositions::Run(run) => {
             let (now, later) = values.split_at_checked(run.len())?;
             replace_run(level, elements.get_mut(run)?, now);
             values = later;
@@ -133,7 +133,7 @@ fn copy<'a, const WIDTH: usize, const BYTES: usize>(
     level: Level,
     count: usize,
     places: &'a [u8],
-    are: Places,
+    are: ElementPositions,
     elements: &[[u8; WIDTH]],
     values: &mut Vec<u8>,
 ) -> Option<&'a [u8]> {
@@ -142,17 +142,17 @@ fn copy<'a, const WIDTH: usize, const BYTES: usize>(
     let mut rest = values[start..].as_chunks_mut::<BYTES>().0;
     each_place(level, places, are, count, elements.len(), |place| {
         let len = match &place {
-            Place::Numbers(numbers) => numbers.len(),
-            Place::Run(run) => run.len(),
+            ListPositions::Numbers(numbers) => numbers.len(),
+            ListPositions::Run(run) => run.len(),
         };
         let (now, later) = std::mem::take(&mut rest).split_at_mut_checked(len)?;
         match place {
-            Place::Numbers(numbers) => {
+            ListPositions::Numbers(numbers) => {
                 for (value, number) in now.iter_mut().zip(numbers) {
                     value.copy_from_slice(&elements.get(usize::from(*number))?[..BYTES]);
                 }
             }
-            Place::Run(run) => {
+            ListPositions::Run(run) => {
                 for (value, element) in now.iter_mut().zip(elements.get(run)?) {
                     value.copy_from_slice(&element[..BYTES]);
                 }
@@ -164,7 +164,7 @@ fn copy<'a, const WIDTH: usize, const BYTES: usize>(
 }
 
 /// Elements of a list: their numbers, or that they follow each other.
-enum Place<'a> {
+enum ListPositions<'a> {
     Numbers(&'a [u16]),
     Run(Range<usize>),
 }
@@ -173,26 +173,26 @@ enum Place<'a> {
 fn each_place(
     level: Level,
     places: &[u8],
-    are: Places,
+    are: ElementPositions,
     count: usize,
     end: usize,
-    mut work: impl FnMut(Place<'_>) -> Option<()>,
+    mut work: impl FnMut(ListPositions<'_>) -> Option<()>,
 ) -> Option<&[u8]> {
-    let mut numbers = Numbers::new();
+    let mut numbers = GapPositions::new();
     let mut left = count;
-    if are == Places::Numbers {
+    if are == ElementPositions::Numbers {
         let (own, rest) = places.split_at_checked(count.checked_mul(2)?)?;
         let mut own = own.as_chunks().0;
         while !own.is_empty() {
             own = numbers.rising(own, end)?;
-            work(Place::Numbers(numbers.get()))?;
+            work(ListPositions::Numbers(numbers.get()))?;
         }
         return Some(rest);
     }
     let mut places = places;
     while left > 0 {
         places = numbers.next(level, places, left, end);
-        work(Place::Numbers(numbers.get()))?;
+        work(ListPositions::Numbers(numbers.get()))?;
         left -= numbers.get().len();
         if let [RUN, count, rest @ ..] = places
             && left > 0
@@ -202,7 +202,7 @@ fn each_place(
                 return None;
             }
             (numbers.after, left, places) = (run.end, left - run.len(), rest);
-            work(Place::Run(run))?;
+            work(ListPositions::Run(run))?;
         } else if numbers.get().is_empty() {
             // The places end, continue beyond the block, or have a run without its length.
             return None;

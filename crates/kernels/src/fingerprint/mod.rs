@@ -10,22 +10,22 @@ mod words;
 use crate::cast::{CastOptions, cast_at};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::simd::{Aligned, Level, Loop, prefetch, run_at, with_default_environment};
-use words::Words;
+use crate::simd::{CacheAligned, Level, Loop, prefetch, run_at, with_default_environment};
+use words::WordColumns;
 
 /// Columns with distinct numbers; then the numbers begin again, and the sum of each chunk is multiplied by a separate number.
 pub const CHUNK: usize = 1024;
 
 /// Bytes that are read at a time, and how far ahead of them memory is fetched: more at once, or nearer, is slower.
 const PIECE: usize = 2048;
-const AHEAD: usize = 8192;
+const READAHEAD: usize = 8192;
 
 /// Two sums of 64 bits.
-pub type Sums = [u64; 2];
+pub type FingerprintSums = [u64; 2];
 
 /// The kind of elements, which two tensors must share to be compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Kind {
+pub enum ElementClass {
     /// Floats of 16 to 64 bits.
     Float,
     /// Integers and bools.
@@ -34,7 +34,7 @@ pub enum Kind {
     Bytes,
 }
 
-impl Kind {
+impl ElementClass {
     /// Of the elements of a dtype.
     pub fn of(dtype: DType) -> Self {
         match dtype {
@@ -66,42 +66,42 @@ const CHUNKS: u64 = 1 << 60;
 const ROWS: u64 = 2 << 60;
 
 /// The numbers of columns, of 32 bits, for one sum and for one word.
-type Table = Aligned<[u64; CHUNK]>;
+type ColumnNumbers = CacheAligned<[u64; CHUNK]>;
 
-const fn table(first: u64, shift: u32) -> Table {
+const fn table(first: u64, shift: u32) -> ColumnNumbers {
     let mut table = [0; CHUNK];
     let mut column = 0;
     while column < CHUNK {
         table[column] = pseudorandom(first + column as u64) >> shift & 0xffff_ffff;
         column += 1;
     }
-    Aligned(table)
+    CacheAligned(table)
 }
 
 /// Those of the lower words, for each sum, and of the upper ones.
-static LOW: [Table; 2] = [table(0, 0), table(0, 32)];
-static HIGH: [Table; 2] = [table(CHUNK as u64, 0), table(CHUNK as u64, 32)];
+static LOW: [ColumnNumbers; 2] = [table(0, 0), table(0, 32)];
+static HIGH: [ColumnNumbers; 2] = [table(CHUNK as u64, 0), table(CHUNK as u64, 32)];
 
-fn factors(first: u64, number: u64) -> Sums {
+fn factors(first: u64, number: u64) -> FingerprintSums {
     [0, 1].map(|sum| pseudorandom(first.wrapping_add(number.wrapping_mul(2)).wrapping_add(sum)) | 1)
 }
 
 /// `sums` of columns in chunk `chunk` of a row, as the row counts them.
-fn of_chunk(sums: Sums, chunk: u64) -> Sums {
+fn of_chunk(sums: FingerprintSums, chunk: u64) -> FingerprintSums {
     times(sums, factors(CHUNKS, chunk))
 }
 
 /// The sums of row `row` of a matrix, as the matrix counts them.
-pub fn of_row(sums: Sums, row: u64) -> Sums {
+pub fn of_row(sums: FingerprintSums, row: u64) -> FingerprintSums {
     times(sums, factors(ROWS, row))
 }
 
-fn times(sums: Sums, factors: Sums) -> Sums {
+fn times(sums: FingerprintSums, factors: FingerprintSums) -> FingerprintSums {
     [sums[0].wrapping_mul(factors[0]), sums[1].wrapping_mul(factors[1])]
 }
 
 /// The sums of two parts together.
-pub fn plus(one: Sums, other: Sums) -> Sums {
+pub fn plus(one: FingerprintSums, other: FingerprintSums) -> FingerprintSums {
     [one[0].wrapping_add(other[0]), one[1].wrapping_add(other[1])]
 }
 
@@ -110,12 +110,12 @@ pub fn plus(one: Sums, other: Sums) -> Sums {
 ///
 /// # Errors
 /// The bytes are not whole elements.
-pub fn of_columns(dtype: DType, bytes: &[u8], column: u64) -> Result<Sums> {
+pub fn of_columns(dtype: DType, bytes: &[u8], column: u64) -> Result<FingerprintSums> {
     of_columns_at(Level::chosen()?, dtype, bytes, column)
 }
 
 /// [`of_columns`] with the instructions of a level, which must be available.
-pub fn of_columns_at(level: Level, dtype: DType, bytes: &[u8], column: u64) -> Result<Sums> {
+pub fn of_columns_at(level: Level, dtype: DType, bytes: &[u8], column: u64) -> Result<FingerprintSums> {
     level.require()?;
     let sums = match dtype {
         DType::Float16 => halves(level, bytes, column)?,
@@ -133,7 +133,7 @@ pub fn of_columns_at(level: Level, dtype: DType, bytes: &[u8], column: u64) -> R
     sums.ok_or_else(|| Error::Argument(format!("{} bytes are not whole elements of {dtype}", bytes.len())))
 }
 
-fn row<W: Words>(level: Level, bytes: &[u8], column: u64) -> Option<Sums> {
+fn row<W: WordColumns>(level: Level, bytes: &[u8], column: u64) -> Option<FingerprintSums> {
     let mut sums = [0; 2];
     for (bytes, column) in pieces(bytes, W::BYTES, column)? {
         sums = plus(sums, piece::<W>(level, bytes, column));
@@ -142,8 +142,8 @@ fn row<W: Words>(level: Level, bytes: &[u8], column: u64) -> Option<Sums> {
 }
 
 /// Those of float16: a piece at a time becomes float32, which the kernels of conversions do faster than any arithmetic on its bits.
-fn halves(level: Level, bytes: &[u8], column: u64) -> Result<Option<Sums>> {
-    let (mut sums, mut wide) = ([0; 2], Aligned([0; 2 * PIECE]));
+fn halves(level: Level, bytes: &[u8], column: u64) -> Result<Option<FingerprintSums>> {
+    let (mut sums, mut wide) = ([0; 2], CacheAligned([0; 2 * PIECE]));
     let Some(pieces) = pieces(bytes, 2, column) else { return Ok(None) };
     for (bytes, column) in pieces {
         let wide = &mut wide.0[..2 * bytes.len()];
@@ -161,37 +161,37 @@ fn pieces(mut bytes: &[u8], size: usize, mut column: u64) -> Option<impl Iterato
             let piece = bytes.split_off(..(to_the_chunks_end * size).min(PIECE).min(bytes.len()))?;
             let first = column;
             column += (piece.len() / size) as u64;
-            prefetch(piece, AHEAD);
+            prefetch(piece, READAHEAD);
             (!piece.is_empty()).then_some((piece, first))
         })
     })
 }
 
 /// The sums of columns that are in one chunk.
-fn piece<W: Words>(level: Level, bytes: &[u8], column: u64) -> Sums {
+fn piece<W: WordColumns>(level: Level, bytes: &[u8], column: u64) -> FingerprintSums {
     let first = (column % CHUNK as u64) as usize;
-    of_chunk(run_at(level, Chunk::<W>::new(bytes, first)), column / CHUNK as u64)
+    of_chunk(run_at(level, ColumnChunk::<W>::new(bytes, first)), column / CHUNK as u64)
 }
 
 /// Columns of one chunk.
-struct Chunk<'a, W> {
+struct ColumnChunk<'a, W> {
     bytes: &'a [u8],
     first: usize,
     of: std::marker::PhantomData<W>,
 }
 
-impl<'a, W> Chunk<'a, W> {
+impl<'a, W> ColumnChunk<'a, W> {
     fn new(bytes: &'a [u8], first: usize) -> Self {
         Self { bytes, first, of: std::marker::PhantomData }
     }
 }
 
-impl<W: Words> Loop for Chunk<'_, W> {
-    type Output = Sums;
+impl<W: WordColumns> Loop for ColumnChunk<'_, W> {
+    type Output = FingerprintSums;
 
     #[inline(always)]
-    fn run(self) -> Sums {
-        let numbers = |table: &'static Table| table.0[self.first..].iter();
+    fn run(self) -> FingerprintSums {
+        let numbers = |table: &'static ColumnNumbers| table.0[self.first..].iter();
         let mut sums = [0u64; 2];
         let elements = self.bytes.chunks_exact(W::BYTES);
         if W::HAS_HIGH {
@@ -228,14 +228,14 @@ mod tests {
         (0..len as u64).map(|at| (pseudorandom(seed * 7919 + at / 8) >> (at % 8 * 8)) as u8).collect()
     }
 
-    fn of(dtype: DType, bytes: &[u8], column: u64) -> Sums {
+    fn of(dtype: DType, bytes: &[u8], column: u64) -> FingerprintSums {
         of_columns(dtype, bytes, column).expect("whole elements")
     }
 
     #[test]
     fn every_level_gives_the_same_sums_of_every_type() {
         for dtype in DType::all() {
-            let size = if Kind::of(dtype) == Kind::Bytes { 1 } else { dtype.bits() / 8 };
+            let size = if ElementClass::of(dtype) == ElementClass::Bytes { 1 } else { dtype.bits() / 8 };
             for (count, column) in [(0, 0), (1, 0), (7, 1020), (1024, 0), (3000, 17), (5000, 1 << 33)] {
                 let data = bytes(count * size, count as u64);
                 let scalar = of_columns_at(Level::Scalar, dtype, &data, column).expect("it is always there");

@@ -6,7 +6,7 @@
 #![allow(clippy::inline_always)] // the loops over these are compiled for each level
 
 /// Elements of one type.
-pub(super) trait Words {
+pub(super) trait WordColumns {
     /// Bytes of an element.
     const BYTES: usize;
     /// Whether the word above is ever anything but 0.
@@ -20,7 +20,7 @@ macro_rules! words {
         $(#[$doc])*
         pub(super) struct $name;
 
-        impl Words for $name {
+        impl WordColumns for $name {
             const BYTES: usize = $bytes;
 
             #[inline(always)]
@@ -36,7 +36,7 @@ macro_rules! words {
         $(#[$doc])*
         pub(super) struct $name;
 
-        impl Words for $name {
+        impl WordColumns for $name {
             const BYTES: usize = $bytes;
             const HAS_HIGH: bool = true;
 

@@ -58,10 +58,10 @@ pub fn dequantize_codes_at(
     let mut lines = Lines::new(level, dtype, out, stream);
     for start in elements.clone().step_by(VALUES) {
         let count = VALUES.min(elements.end - start);
-        let room = lines.room(count);
+        let buffer = lines.reserve(count);
         match <&[f32; 16]>::try_from(codes.values) {
-            Ok(values) => four_bits(level, codes, values, start, room),
-            Err(_) => eight_bits(codes, start, room),
+            Ok(values) => four_bits(level, codes, values, start, buffer),
+            Err(_) => eight_bits(codes, start, buffer),
         }
         lines.push(count);
     }

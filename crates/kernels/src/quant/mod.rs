@@ -24,7 +24,7 @@ mod x86;
 pub use after::After;
 pub use codebook::{Codebook, dequantize_codes, dequantize_codes_at};
 pub use encoding::Encoding;
-pub use groups::{Groups, Layout, dequantize_group_rows, dequantize_group_rows_at};
+pub use groups::{CodeLayout, Groups, dequantize_group_rows, dequantize_group_rows_at};
 pub use order::swap_bytes;
 pub use quantize::quantize;
 
@@ -33,10 +33,10 @@ use std::fmt::Display;
 use crate::cast::{self, VALUES};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::simd::{Aligned, Level};
+use crate::simd::{CacheAligned, Level};
 
 /// Sixteen f32 in memory, which the decoders write at a time.
-type Step = [u8; 64];
+type DecodeStep = [u8; 64];
 /// Elements of one step.
 const STEP: usize = 16;
 
@@ -103,7 +103,7 @@ fn decode(level: Level, encoding: Encoding, blocks: &[u8], to: DType, out: &mut 
 
 /// Decodes at most [`VALUES`] elements through f32, with a conversion that rounds every value correctly.
 fn decode_by_f32(level: Level, encoding: Encoding, blocks: &[u8], to: DType, out: &mut [u8], stream: bool) {
-    let mut values: Aligned<[Step; VALUES / STEP]> = Aligned([[0; 4 * STEP]; _]);
+    let mut values: CacheAligned<[DecodeStep; VALUES / STEP]> = CacheAligned([[0; 4 * STEP]; _]);
     let values = values.0[..out.len() / (to.bits() / 8) / STEP].as_flattened_mut();
     decode(level, encoding, blocks, DType::Float32, values, false);
     if stream {

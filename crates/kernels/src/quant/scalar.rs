@@ -3,10 +3,10 @@
 //! A decoder turns one block into an array of f32; [`each_block`] is the one loop around all of them. The order of the operations
 //! is ggml's and gguf-py's, each rounded to f32 and none fused, so that the results are theirs bit for bit.
 
-use super::{Encoding, STEP, Step, iq, k, simple, ternary};
+use super::{DecodeStep, Encoding, STEP, iq, k, simple, ternary};
 
 /// Decodes whole blocks. The lengths were checked; of longer slices the rest is left alone.
-pub(super) fn decode(encoding: Encoding, blocks: &[u8], out: &mut [Step]) {
+pub(super) fn decode(encoding: Encoding, blocks: &[u8], out: &mut [DecodeStep]) {
     match encoding {
         Encoding::Q4_0 => each_block(simple::q4_0, blocks, out),
         Encoding::Q4_1 => each_block(simple::q4_1, blocks, out),
@@ -42,7 +42,7 @@ pub(super) fn decode(encoding: Encoding, blocks: &[u8], out: &mut [Step]) {
 fn each_block<const BYTES: usize, const ELEMENTS: usize>(
     decode: impl Fn(&[u8; BYTES], &mut [f32; ELEMENTS]),
     blocks: &[u8],
-    out: &mut [Step],
+    out: &mut [DecodeStep],
 ) {
     let mut values = [0.0; ELEMENTS];
     for (block, out) in blocks.as_chunks::<BYTES>().0.iter().zip(out.chunks_exact_mut(ELEMENTS / STEP)) {

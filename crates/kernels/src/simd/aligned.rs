@@ -4,4 +4,4 @@
 /// times as long. The address of the stack differs from process to process, so that without alignment, some processes would always be slow.
 #[derive(Clone, Copy)]
 #[repr(align(64))]
-pub(crate) struct Aligned<T>(pub(crate) T);
+pub(crate) struct CacheAligned<T>(pub(crate) T);

@@ -10,11 +10,11 @@ use super::Level;
 
 /// Bytes of a chunk.
 pub(crate) const CHUNK: usize = 64;
-type Chunk = [u8; CHUNK];
+type CompareChunk = [u8; CHUNK];
 
 /// Elements that differ, in order.
 #[derive(Debug, Default)]
-pub(crate) struct Changed {
+pub(crate) struct DifferingElements {
     /// The first `count` of these are their numbers. There is room for more than there can be, so that vectors are stored whole.
     numbers: Vec<u16>,
     /// Their values, in the same order.
@@ -22,7 +22,7 @@ pub(crate) struct Changed {
     count: usize,
 }
 
-impl Changed {
+impl DifferingElements {
     /// Empties it, and makes room for `elements` elements of `bytes` bytes each.
     fn clear(&mut self, elements: usize, bytes: usize) {
         self.count = 0;
@@ -52,7 +52,7 @@ impl Changed {
 
     /// Adds elements of a chunk, one for each set bit; the first element of the chunk has the number `first`.
     #[inline(always)]
-    fn add<const WIDTH: usize, const BYTES: usize>(&mut self, mut bits: u64, new: &Chunk, first: usize) {
+    fn add<const WIDTH: usize, const BYTES: usize>(&mut self, mut bits: u64, new: &CompareChunk, first: usize) {
         let mut count = self.count;
         while bits != 0 {
             let at = bits.trailing_zeros() as usize;
@@ -71,24 +71,24 @@ impl Changed {
     #[cfg(target_arch = "x86_64")]
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vbmi2,bmi2,popcnt")]
-    fn add_avx512<const WIDTH: usize, const BYTES: usize>(&mut self, bits: u64, new: &Chunk, first: usize) {
+    fn add_avx512<const WIDTH: usize, const BYTES: usize>(&mut self, bits: u64, new: &CompareChunk, first: usize) {
         let mut count = self.count;
         // The mask of an element is one bit: this many of them, one for each byte of its value.
         let bytes = bits.wrapping_mul(u64::MAX >> (64 - BYTES));
-        if let Some(room) = self.values.get_mut(count * BYTES..count * BYTES + CHUNK) {
+        if let Some(buffer) = self.values.get_mut(count * BYTES..count * BYTES + CHUNK) {
             // SAFETY: the referents have 64 bytes.
             unsafe {
                 let values = _mm512_maskz_compress_epi8(bytes, _mm512_loadu_si512(new.as_ptr().cast()));
-                _mm512_storeu_si512(room.as_mut_ptr().cast(), values);
+                _mm512_storeu_si512(buffer.as_mut_ptr().cast(), values);
             }
         }
         let mut picks = _pext_u64(bits, ONES[WIDTH]);
         let mut numbers = _mm512_add_epi16(iota(), _mm512_set1_epi16(first.cast_signed() as i16));
         for _ in 0..(CHUNK / WIDTH).div_ceil(LANES) {
-            if let Some(room) = self.numbers.get_mut(count..count + LANES) {
+            if let Some(buffer) = self.numbers.get_mut(count..count + LANES) {
                 // SAFETY: the referent has 64 bytes.
                 unsafe {
-                    _mm512_storeu_si512(room.as_mut_ptr().cast(), _mm512_maskz_compress_epi16(picks as u32, numbers));
+                    _mm512_storeu_si512(buffer.as_mut_ptr().cast(), _mm512_maskz_compress_epi16(picks as u32, numbers));
                 }
             }
             count += (picks as u32).count_ones() as usize;
@@ -148,8 +148,8 @@ pub(crate) fn changed<const WIDTH: usize, const LOW: usize>(
     level: Level,
     old: &[u8],
     new: &[u8],
-    low: &mut Changed,
-    whole: &mut Changed,
+    low: &mut DifferingElements,
+    whole: &mut DifferingElements,
 ) {
     let elements = new.len() / WIDTH;
     low.clear(elements, LOW);
@@ -165,11 +165,11 @@ pub(crate) fn changed<const WIDTH: usize, const LOW: usize>(
 
 fn of_chunks<const WIDTH: usize, const LOW: usize>(
     level: Level,
-    old: &[Chunk],
-    new: &[Chunk],
+    old: &[CompareChunk],
+    new: &[CompareChunk],
     first: usize,
-    low: &mut Changed,
-    whole: &mut Changed,
+    low: &mut DifferingElements,
+    whole: &mut DifferingElements,
 ) {
     match level {
         #[cfg(target_arch = "x86_64")]
@@ -184,12 +184,12 @@ fn of_chunks<const WIDTH: usize, const LOW: usize>(
 
 #[inline(always)]
 fn in_groups<const WIDTH: usize, const LOW: usize>(
-    old: &[Chunk],
-    new: &[Chunk],
+    old: &[CompareChunk],
+    new: &[CompareChunk],
     mut first: usize,
-    low: &mut Changed,
-    whole: &mut Changed,
-    differing: impl Fn(&Chunk, &Chunk) -> u64,
+    low: &mut DifferingElements,
+    whole: &mut DifferingElements,
+    differing: impl Fn(&CompareChunk, &CompareChunk) -> u64,
 ) {
     for (old, new) in old.iter().zip(new) {
         let (of_low, of_whole) = elements::<WIDTH, LOW>(differing(old, new));
@@ -200,7 +200,7 @@ fn in_groups<const WIDTH: usize, const LOW: usize>(
 }
 
 /// Which bytes of two chunks differ, the first as the lowest bit.
-fn differing(old: &Chunk, new: &Chunk) -> u64 {
+fn differing(old: &CompareChunk, new: &CompareChunk) -> u64 {
     let mut words = [0u64; CHUNK / 8];
     let mut any = 0;
     for ((word, old), new) in words.iter_mut().zip(old.as_chunks().0).zip(new.as_chunks().0) {
@@ -225,11 +225,11 @@ fn bytes_that_are_set(word: u64) -> u64 {
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bw,avx512vbmi2,bmi2,popcnt")]
 fn in_avx512<const WIDTH: usize, const LOW: usize>(
-    old: &[Chunk],
-    new: &[Chunk],
+    old: &[CompareChunk],
+    new: &[CompareChunk],
     first: usize,
-    low: &mut Changed,
-    whole: &mut Changed,
+    low: &mut DifferingElements,
+    whole: &mut DifferingElements,
 ) {
     /// Chunks that are checked together for any difference.
     const GROUP: usize = 4;
@@ -262,11 +262,11 @@ fn in_avx512<const WIDTH: usize, const LOW: usize>(
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
 fn in_avx2<const WIDTH: usize, const LOW: usize>(
-    old: &[Chunk],
-    new: &[Chunk],
+    old: &[CompareChunk],
+    new: &[CompareChunk],
     first: usize,
-    low: &mut Changed,
-    whole: &mut Changed,
+    low: &mut DifferingElements,
+    whole: &mut DifferingElements,
 ) {
     in_groups::<WIDTH, LOW>(old, new, first, low, whole, |old, new| {
         // SAFETY: the referents have 64 bytes, two vectors.

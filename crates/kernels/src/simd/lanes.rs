@@ -126,10 +126,10 @@ pub(crate) trait Lanes: Copy {
 /// Whether no product of these scales and a number that is zero, or at least 1/2 and less than 256, is NaN or denormal: then
 /// [`Lanes::put_bf16`] rounds all of them right.
 pub(crate) fn are_regular(scales: &[f32]) -> bool {
-    const LEAST: f32 = f32::from_bits((127 - 100) << 23);
-    const MOST: f32 = f32::from_bits((127 + 100) << 23);
+    const MIN: f32 = f32::from_bits((127 - 100) << 23);
+    const MAX: f32 = f32::from_bits((127 + 100) << 23);
     // Without a branch, so that it becomes vectors.
-    scales.iter().fold(true, |regular, scale| regular & ((*scale == 0.0) | ((LEAST..MOST).contains(&scale.abs()))))
+    scales.iter().fold(true, |regular, scale| regular & ((*scale == 0.0) | ((MIN..MAX).contains(&scale.abs()))))
 }
 
 /// Methods of an implementor. They share one safety argument, which is here.

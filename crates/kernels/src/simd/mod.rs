@@ -19,15 +19,15 @@ mod prefetch;
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod x86;
 
-pub(crate) use aligned::Aligned;
-pub(crate) use changed::{Changed, changed};
+pub(crate) use aligned::CacheAligned;
+pub(crate) use changed::{DifferingElements, changed};
 pub(crate) use compiled::{Loop, run_at};
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 pub(crate) use lanes::{Lanes, QUIET, are_regular};
 pub use level::{Level, VARIABLE as LEVEL_VARIABLE};
 #[cfg(target_arch = "aarch64")]
 pub(crate) use neon::{Bytes16, Neon, f16_to_f32, fence, has_bf16, with_default_rounding};
-pub(crate) use places::{Numbers, PASS, PASSED, RUN, replace_run};
+pub(crate) use places::{GapPositions, PASS, PASSED, RUN, replace_run};
 pub(crate) use prefetch::prefetch;
 #[cfg(target_arch = "x86_64")]
 pub(crate) use prefetch::prefetch_line;

@@ -22,7 +22,7 @@ const LANES: usize = 32;
 
 /// Numbers of elements decoded from gaps, a batch at a time.
 #[derive(Debug)]
-pub(crate) struct Numbers {
+pub(crate) struct GapPositions {
     /// The first `count` of these. There is room for a vector more, which is stored whole.
     list: [u16; BATCH + LANES],
     count: usize,
@@ -30,7 +30,7 @@ pub(crate) struct Numbers {
     pub(crate) after: usize,
 }
 
-impl Numbers {
+impl GapPositions {
     /// None yet.
     pub(crate) fn new() -> Self {
         Self { list: [0; BATCH + LANES], count: 0, after: 0 }
@@ -114,9 +114,9 @@ impl Numbers {
             }
             let first = _mm512_set1_epi16((self.after as u16).wrapping_sub(1).cast_signed());
             let numbers = _mm512_maskz_compress_epi16(of_elements, _mm512_add_epi16(sums, first));
-            if let Some(room) = self.list.get_mut(self.count..self.count + LANES) {
+            if let Some(buffer) = self.list.get_mut(self.count..self.count + LANES) {
                 // SAFETY: the referent has 64 bytes.
-                unsafe { _mm512_storeu_si512(room.as_mut_ptr().cast(), numbers) };
+                unsafe { _mm512_storeu_si512(buffer.as_mut_ptr().cast(), numbers) };
             }
             self.after += total;
             self.count += count;

@@ -23,15 +23,15 @@ const MAGIC: [u8; 8] = *b"MWUNITS1";
 /// Bytes before those of the units.
 const HEADER: u64 = 64;
 /// The byte of a unit that is present.
-const THERE: u8 = 1;
+const PRESENT: u8 = 1;
 /// Units that are checked together.
 const LOOKED_AT: u64 = 64 << 10;
 
 /// The identity of an object: its address and its content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct Key([u8; 32]);
+pub(crate) struct CacheKey([u8; 32]);
 
-impl Key {
+impl CacheKey {
     /// Of the object at this address, which has no query, with this tag and length.
     pub(crate) fn of(address: &str, tag: &str, len: u64) -> Self {
         let mut hash = Sha256::new();
@@ -66,8 +66,8 @@ impl Key {
 
 /// An object in the cache, in use.
 #[derive(Debug)]
-pub(crate) struct Entry {
-    pub(crate) key: Key,
+pub(crate) struct CacheEntry {
+    pub(crate) key: CacheKey,
     path: PathBuf,
     len: u64,
     data: File,
@@ -77,13 +77,13 @@ pub(crate) struct Entry {
     first_missing: AtomicU64,
 }
 
-impl Entry {
+impl CacheEntry {
     /// The entry in the folder, which the caller has locked. `None` if there is none; an incomplete one is removed.
-    pub(crate) fn find(folder: &Path, key: Key, len: u64) -> io::Result<Option<Self>> {
+    pub(crate) fn find(folder: &Path, key: CacheKey, len: u64) -> io::Result<Option<Self>> {
         let [data, units] = [DATA, UNITS].map(|end| folder.join(key.name() + end));
         match Self::open(&data, &units, key, len) {
             Ok(entry) => Ok(Some(entry)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound && !there(&units) => Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::NotFound && !present(&units) => Ok(None),
             Err(error) if [io::ErrorKind::NotFound, io::ErrorKind::InvalidData].contains(&error.kind()) => {
                 remove(folder, &key.name())?;
                 Ok(None)
@@ -93,7 +93,7 @@ impl Entry {
     }
 
     /// A new entry, without units.
-    pub(crate) fn create(folder: &Path, key: Key, len: u64) -> io::Result<Self> {
+    pub(crate) fn create(folder: &Path, key: CacheKey, len: u64) -> io::Result<Self> {
         let [data, units, unfinished] = [DATA, UNITS, UNFINISHED].map(|end| folder.join(key.name() + end));
         for old in [&data, &unfinished] {
             ignore_missing(fs::remove_file(old))?;
@@ -108,7 +108,7 @@ impl Entry {
         Self::open(&data, &units, key, len)
     }
 
-    fn open(data_path: &Path, units_path: &Path, key: Key, len: u64) -> io::Result<Self> {
+    fn open(data_path: &Path, units_path: &Path, key: CacheKey, len: u64) -> io::Result<Self> {
         let (units, data) = (options().open(units_path)?, options().open(data_path)?);
         let spoiled = || Err(io::Error::from(io::ErrorKind::InvalidData));
         for (file, size) in [(&units, HEADER + count(len)), (&data, len)] {
@@ -135,27 +135,27 @@ impl Entry {
 
     /// Whether the open file is still the one at its path.
     pub(crate) fn is_in_place(&self) -> bool {
-        let identity = |metadata: fs::Metadata| max_weights::memory::Fingerprint::of(&metadata);
+        let identity = |metadata: fs::Metadata| max_weights::memory::FileIdentity::of(&metadata);
         let at_path = fs::symlink_metadata(&self.path).ok().filter(fs::Metadata::is_file).map(identity);
         at_path.is_some() && at_path == self.data.metadata().ok().map(identity)
     }
 
     /// Which of these units are present.
-    pub(crate) fn there(&self, units: std::ops::Range<u64>) -> io::Result<Vec<bool>> {
+    pub(crate) fn present(&self, units: std::ops::Range<u64>) -> io::Result<Vec<bool>> {
         let mut marks = vec![0; (units.end - units.start) as usize];
         read_at(&self.units, HEADER + units.start, &mut marks)?;
-        Ok(marks.into_iter().map(|mark| mark == THERE).collect())
+        Ok(marks.into_iter().map(|mark| mark == PRESENT).collect())
     }
 
     /// Whether all units are present.
     pub(crate) fn is_complete(&self) -> io::Result<bool> {
         let (mut first, count) = (self.first_missing.load(Ordering::Relaxed), count(self.len));
         while first < count {
-            let there = self.there(first..count.min(first + LOOKED_AT))?;
-            let run = there.iter().take_while(|there| **there).count();
+            let present = self.present(first..count.min(first + LOOKED_AT))?;
+            let run = present.iter().take_while(|present| **present).count();
             first += run as u64;
             self.first_missing.fetch_max(first, Ordering::Relaxed);
-            if run < there.len() {
+            if run < present.len() {
                 return Ok(false);
             }
         }
@@ -175,7 +175,7 @@ impl Entry {
         }
         self.data.sync_data()?;
         for (offset, _) in units {
-            write_at(&self.units, HEADER + offset / UNIT, &[THERE])?;
+            write_at(&self.units, HEADER + offset / UNIT, &[PRESENT])?;
         }
         Ok(())
     }
@@ -204,7 +204,7 @@ pub(super) fn ignore_missing(done: io::Result<()>) -> io::Result<()> {
     done.or_else(|error| if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) })
 }
 
-fn there(path: &Path) -> bool {
+fn present(path: &Path) -> bool {
     fs::symlink_metadata(path).is_ok()
 }
 
@@ -257,19 +257,19 @@ mod tests {
 
     const LEN: u64 = 2 * UNIT + 7;
 
-    fn key(tag: &str) -> Key {
-        Key::of("https://host/bucket/a", tag, LEN)
+    fn key(tag: &str) -> CacheKey {
+        CacheKey::of("https://host/bucket/a", tag, LEN)
     }
 
     #[test]
     fn what_is_kept_is_there_for_the_next_and_only_as_the_same_object() {
         let folder = tempfile::tempdir().expect("a folder");
-        assert!(Entry::find(folder.path(), key("a"), LEN).expect("looked").is_none());
-        let entry = Entry::create(folder.path(), key("a"), LEN).expect("made");
+        assert!(CacheEntry::find(folder.path(), key("a"), LEN).expect("looked").is_none());
+        let entry = CacheEntry::create(folder.path(), key("a"), LEN).expect("made");
         let unit = vec![7; UNIT as usize];
         entry.keep([(UNIT, &unit[..])].into_iter()).expect("kept");
-        let again = Entry::find(folder.path(), key("a"), LEN).expect("looked").expect("there");
-        assert_eq!(again.there(0..3).expect("read"), [false, true, false]);
+        let again = CacheEntry::find(folder.path(), key("a"), LEN).expect("looked").expect("there");
+        assert_eq!(again.present(0..3).expect("read"), [false, true, false]);
         let mut bytes = [0; 9];
         again.read(UNIT + 5, &mut bytes).expect("read");
         assert_eq!(bytes, [7; 9]);
@@ -281,8 +281,8 @@ mod tests {
             let name = |tag| folder.path().join(key(tag).name() + end);
             fs::copy(name("a"), name("b")).expect("copied");
         }
-        assert!(Entry::find(folder.path(), key("b"), LEN).expect("looked").is_none());
-        assert!(!there(&folder.path().join(key("b").name() + DATA)), "removed");
+        assert!(CacheEntry::find(folder.path(), key("b"), LEN).expect("looked").is_none());
+        assert!(!present(&folder.path().join(key("b").name() + DATA)), "removed");
     }
 
     #[test]
@@ -297,10 +297,10 @@ mod tests {
         ];
         for spoil in spoils {
             let folder = tempfile::tempdir().expect("a folder");
-            let entry = Entry::create(folder.path(), key("a"), LEN).expect("made");
+            let entry = CacheEntry::create(folder.path(), key("a"), LEN).expect("made");
             spoil(&entry.data, &entry.units).expect("spoilt");
             drop(entry);
-            assert!(Entry::find(folder.path(), key("a"), LEN).expect("looked").is_none());
+            assert!(CacheEntry::find(folder.path(), key("a"), LEN).expect("looked").is_none());
             assert_eq!(fs::read_dir(folder.path()).expect("listed").count(), 0);
         }
     }
@@ -308,7 +308,7 @@ mod tests {
     #[test]
     fn one_in_use_is_not_removed() {
         let folder = tempfile::tempdir().expect("a folder");
-        let entry = Entry::create(folder.path(), key("a"), LEN).expect("made");
+        let entry = CacheEntry::create(folder.path(), key("a"), LEN).expect("made");
         assert!(!remove_unused(folder.path(), &key("a").name()).expect("looked"));
         drop(entry);
         assert!(remove_unused(folder.path(), &key("a").name()).expect("removed"));
@@ -323,10 +323,10 @@ mod tests {
         let elsewhere = folder.path().join("elsewhere");
         fs::write(&elsewhere, vec![0; LEN as usize]).expect("written");
         std::os::unix::fs::symlink(&elsewhere, folder.path().join(key("a").name() + UNITS)).expect("linked");
-        assert!(Entry::find(folder.path(), key("a"), LEN).is_err());
+        assert!(CacheEntry::find(folder.path(), key("a"), LEN).is_err());
         fs::remove_file(folder.path().join(key("a").name() + UNITS)).expect("removed");
         std::os::unix::fs::symlink(&elsewhere, folder.path().join(key("a").name() + DATA)).expect("linked");
-        let entry = Entry::create(folder.path(), key("a"), LEN).expect("in its place");
+        let entry = CacheEntry::create(folder.path(), key("a"), LEN).expect("in its place");
         for file in [&entry.data, &entry.units] {
             assert_eq!(file.metadata().expect("there").permissions().mode() & 0o777, 0o600);
         }

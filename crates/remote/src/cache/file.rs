@@ -8,47 +8,47 @@ use std::thread::sleep;
 use std::time::Instant;
 
 use max_weights::memory::{Origin, Storage};
-use max_weights::source::{Filesystem, LocalFile, Part, ReadCost, Source};
+use max_weights::source::{Filesystem, LocalFile, ReadCost, ReadRange, Source};
 use max_weights::workers::Interrupt;
 use max_weights::{Error, Result};
 
-use super::entry::Entry;
-use super::units::{Piece, UNIT, pieces, range};
-use super::{Cache, Claim, LOCKED, MOST_LOCKED, TICK};
+use super::entry::CacheEntry;
+use super::units::{CacheChunk, UNIT, pieces, range};
+use super::{Cache, Claim, LOCKED, MAX_LOCKED, TICK};
 use crate::file::RemoteFile;
 
 /// The most memory for units that a read needs only in part.
-const MOST_PARTIAL: usize = 16 << 20;
+const MAX_PARTIAL: usize = 16 << 20;
 
 /// A remote file, and its entry in the cache.
 #[derive(Debug)]
 pub(crate) struct CachedFile {
     remote: RemoteFile,
-    entry: Entry,
+    entry: CacheEntry,
     cache: Arc<Cache>,
     /// The local file, once all units are present.
     local: OnceLock<LocalFile>,
 }
 
 /// A unit that is fetched, and the pieces that need it.
-struct Fetch<'a> {
+struct UnitFetch<'a> {
     offset: u64,
-    pieces: Vec<Piece<'a>>,
+    pieces: Vec<CacheChunk<'a>>,
     /// Memory for the unit, unless one piece covers it.
     whole: Option<Vec<u8>>,
 }
 
-impl Fetch<'_> {
+impl UnitFetch<'_> {
     fn bytes(&self) -> &[u8] {
         self.whole.as_deref().unwrap_or_else(|| self.pieces.first().map_or(&[], |piece| &*piece.bytes))
     }
 
-    fn part(&mut self) -> Option<Part<'_>> {
+    fn part(&mut self) -> Option<ReadRange<'_>> {
         let bytes = match &mut self.whole {
             Some(whole) => &mut whole[..],
             None => &mut *self.pieces.first_mut()?.bytes,
         };
-        Some(Part { offset: self.offset, bytes })
+        Some(ReadRange { offset: self.offset, bytes })
     }
 
     fn hand_out(&mut self) {
@@ -61,7 +61,7 @@ impl Fetch<'_> {
 }
 
 impl CachedFile {
-    pub(crate) fn new(remote: RemoteFile, entry: Entry, cache: Arc<Cache>) -> Self {
+    pub(crate) fn new(remote: RemoteFile, entry: CacheEntry, cache: Arc<Cache>) -> Self {
         Self { remote, entry, cache, local: OnceLock::new() }
     }
 
@@ -83,13 +83,13 @@ impl CachedFile {
     }
 
     /// Reads the pieces whose units are present; returns the others.
-    fn read_kept<'a>(&self, pieces: Vec<Piece<'a>>) -> io::Result<Vec<Piece<'a>>> {
+    fn read_kept<'a>(&self, pieces: Vec<CacheChunk<'a>>) -> io::Result<Vec<CacheChunk<'a>>> {
         let (Some(first), Some(last)) = (pieces.first(), pieces.last()) else { return Ok(pieces) };
         let first = first.unit;
-        let there = self.entry.there(first..last.unit + 1)?;
+        let present = self.entry.present(first..last.unit + 1)?;
         let mut missing = Vec::new();
         for piece in pieces {
-            if there[(piece.unit - first) as usize] {
+            if present[(piece.unit - first) as usize] {
                 self.entry.read(piece.offset, piece.bytes)?;
             } else {
                 missing.push(piece);
@@ -99,19 +99,23 @@ impl CachedFile {
     }
 
     /// Fills the pieces that no other process fetches, and returns the others.
-    fn fetch_unclaimed<'a>(&self, pieces: Vec<Piece<'a>>, interrupt: Interrupt<'_>) -> Outcome<Vec<Piece<'a>>> {
-        let (mut claims, mut asked): (Vec<Claim>, Option<(u64, bool)>) = (Vec::new(), None);
+    fn fetch_unclaimed<'a>(
+        &self,
+        pieces: Vec<CacheChunk<'a>>,
+        interrupt: Interrupt<'_>,
+    ) -> FetchOutcome<Vec<CacheChunk<'a>>> {
+        let (mut claims, mut requested): (Vec<Claim>, Option<(u64, bool)>) = (Vec::new(), None);
         let (mut ours, mut others) = (Vec::new(), Vec::new());
         for piece in pieces {
             let number = piece.unit / LOCKED;
-            let is_ours = match asked {
+            let is_ours = match requested {
                 Some((of, is_ours)) if of == number => is_ours,
-                _ if claims.len() == MOST_LOCKED => false,
+                _ if claims.len() == MAX_LOCKED => false,
                 _ => {
                     let claim = self.cache.claim(self.entry.key, piece.unit)?;
                     let is_ours = claim.is_some();
                     claims.extend(claim);
-                    asked = Some((number, is_ours));
+                    requested = Some((number, is_ours));
                     is_ours
                 }
             };
@@ -125,8 +129,8 @@ impl CachedFile {
     }
 
     /// Fetches the units of these pieces, and keeps them.
-    fn fetch(&self, pieces: Vec<Piece<'_>>, interrupt: Interrupt<'_>) -> Result<()> {
-        let (mut units, mut partial): (Vec<Fetch<'_>>, usize) = (Vec::new(), 0);
+    fn fetch(&self, pieces: Vec<CacheChunk<'_>>, interrupt: Interrupt<'_>) -> Result<()> {
+        let (mut units, mut partial): (Vec<UnitFetch<'_>>, usize) = (Vec::new(), 0);
         let mut pieces = pieces.into_iter().peekable();
         while let Some(first) = pieces.next() {
             let unit = first.unit;
@@ -139,8 +143,8 @@ impl CachedFile {
             let is_whole = of_unit.len() == 1 && of_unit[0].bytes.len() == len;
             partial += if is_whole { 0 } else { len };
             let whole = (!is_whole).then(|| vec![0; len]);
-            units.push(Fetch { offset: bytes.start, pieces: of_unit, whole });
-            if partial >= MOST_PARTIAL || pieces.peek().is_none() {
+            units.push(UnitFetch { offset: bytes.start, pieces: of_unit, whole });
+            if partial >= MAX_PARTIAL || pieces.peek().is_none() {
                 self.fetch_units(&mut units, interrupt)?;
                 units.clear();
                 partial = 0;
@@ -149,19 +153,19 @@ impl CachedFile {
         Ok(())
     }
 
-    fn fetch_units(&self, units: &mut [Fetch<'_>], interrupt: Interrupt<'_>) -> Result<()> {
-        let mut parts: Vec<Part<'_>> = units.iter_mut().filter_map(Fetch::part).collect();
+    fn fetch_units(&self, units: &mut [UnitFetch<'_>], interrupt: Interrupt<'_>) -> Result<()> {
+        let mut parts: Vec<ReadRange<'_>> = units.iter_mut().filter_map(UnitFetch::part).collect();
         self.remote.read(&mut parts, interrupt)?;
         if !self.cache.is_off()
             && let Err(error) = self.entry.keep(units.iter().map(|unit| (unit.offset, unit.bytes())))
         {
             self.cache.give_up(&error);
         }
-        units.iter_mut().for_each(Fetch::hand_out);
+        units.iter_mut().for_each(UnitFetch::hand_out);
         Ok(())
     }
 
-    fn read_pieces(&self, mut pieces: Vec<Piece<'_>>, interrupt: Interrupt<'_>) -> Outcome<()> {
+    fn read_pieces(&self, mut pieces: Vec<CacheChunk<'_>>, interrupt: Interrupt<'_>) -> FetchOutcome<()> {
         let mut waits_since = Instant::now();
         loop {
             pieces = self.read_kept(pieces)?;
@@ -186,9 +190,9 @@ impl CachedFile {
     /// Reads the parts from the folder; `None` if they must be requested from the server.
     fn read_here(
         &self,
-        parts: &mut [Part<'_>],
+        parts: &mut [ReadRange<'_>],
         interrupt: Interrupt<'_>,
-        read: impl FnOnce(Vec<Piece<'_>>) -> Outcome<()>,
+        read: impl FnOnce(Vec<CacheChunk<'_>>) -> FetchOutcome<()>,
     ) -> Option<Result<()>> {
         // Reads beyond the end fail, and the file of the server has the message.
         if self.cache.is_off() || self.is_at_hand(parts) || !self.is_within(parts) {
@@ -209,12 +213,12 @@ impl CachedFile {
     }
 
     /// Whether no part needs the server or the cache.
-    fn is_at_hand(&self, parts: &[Part<'_>]) -> bool {
-        let end = |part: &Part<'_>| part.offset.saturating_add(part.bytes.len() as u64);
+    fn is_at_hand(&self, parts: &[ReadRange<'_>]) -> bool {
+        let end = |part: &ReadRange<'_>| part.offset.saturating_add(part.bytes.len() as u64);
         parts.iter().all(|part| end(part) <= self.remote.first_len())
     }
 
-    fn is_within(&self, parts: &[Part<'_>]) -> bool {
+    fn is_within(&self, parts: &[ReadRange<'_>]) -> bool {
         parts.iter().all(|part| part.offset.checked_add(part.bytes.len() as u64).is_some_and(|end| end <= self.len()))
     }
 }
@@ -227,7 +231,7 @@ enum Trouble {
     Read(Error),
 }
 
-type Outcome<T> = std::result::Result<T, Trouble>;
+type FetchOutcome<T> = std::result::Result<T, Trouble>;
 
 impl From<io::Error> for Trouble {
     fn from(error: io::Error) -> Self {
@@ -246,7 +250,7 @@ impl Source for CachedFile {
         self.remote.origin()
     }
 
-    fn read(&self, parts: &mut [Part<'_>], interrupt: Interrupt<'_>) -> Result<()> {
+    fn read(&self, parts: &mut [ReadRange<'_>], interrupt: Interrupt<'_>) -> Result<()> {
         match self.read_here(parts, interrupt, |pieces| self.read_pieces(pieces, interrupt)) {
             Some(read) => read,
             None => self.remote.read(parts, interrupt),
@@ -254,16 +258,16 @@ impl Source for CachedFile {
     }
 
     /// Whole units would include the gaps between the parts, so nothing is cached.
-    fn read_apart(&self, parts: &mut [Part<'_>], interrupt: Interrupt<'_>) -> Result<()> {
+    fn read_materialized(&self, parts: &mut [ReadRange<'_>], interrupt: Interrupt<'_>) -> Result<()> {
         let read = self.read_here(parts, interrupt, |pieces| {
             let missing = self.read_kept(pieces)?;
-            let mut parts: Vec<Part<'_>> =
-                missing.into_iter().map(|piece| Part { offset: piece.offset, bytes: piece.bytes }).collect();
-            Ok(self.remote.read_apart(&mut parts, interrupt)?)
+            let mut parts: Vec<ReadRange<'_>> =
+                missing.into_iter().map(|piece| ReadRange { offset: piece.offset, bytes: piece.bytes }).collect();
+            Ok(self.remote.read_materialized(&mut parts, interrupt)?)
         });
         match read {
             Some(read) => read,
-            None => self.remote.read_apart(parts, interrupt),
+            None => self.remote.read_materialized(parts, interrupt),
         }
     }
 
@@ -279,9 +283,9 @@ impl Source for CachedFile {
         self.local().map_or_else(|| self.remote.cost(), Source::cost)
     }
 
-    fn read_ahead(&self, offset: u64, len: u64) {
+    fn readahead(&self, offset: u64, len: u64) {
         if let Some(local) = self.local() {
-            local.read_ahead(offset, len);
+            local.readahead(offset, len);
         }
     }
 
@@ -328,4 +332,4 @@ impl Source for CachedFile {
     }
 }
 
-const _: () = assert!(MOST_PARTIAL as u64 >= UNIT);
+const _: () = assert!(MAX_PARTIAL as u64 >= UNIT);

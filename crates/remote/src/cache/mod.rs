@@ -22,7 +22,7 @@ use max_weights::source::Source;
 use max_weights::text;
 use max_weights::workers::Interrupt;
 
-use self::entry::{DATA, Entry, Key, UNFINISHED, UNITS, ignore_missing, options, remove_unused};
+use self::entry::{CacheEntry, CacheKey, DATA, UNFINISHED, UNITS, ignore_missing, options, remove_unused};
 use self::file::CachedFile;
 use crate::file::{FIRST, RemoteFile};
 use crate::options::CacheOptions;
@@ -36,13 +36,13 @@ const LOCKS: u64 = 256;
 /// Consecutive units of an object that share one of them.
 const LOCKED: u64 = 8;
 /// The most that are locked at the same time.
-const MOST_LOCKED: usize = 16;
+const MAX_LOCKED: usize = 16;
 /// How long to wait for the lock of the folder: a scan takes milliseconds.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How often a waiting process checks whether others are done.
 const TICK: Duration = Duration::from_millis(5);
 /// The longest object: for longer ones the file of units would itself be long.
-const LONGEST: u64 = 1 << 44;
+const MAX_OBJECT_BYTES: u64 = 1 << 44;
 
 #[derive(Debug)]
 pub(crate) struct Cache {
@@ -52,12 +52,12 @@ pub(crate) struct Cache {
     /// The folder cannot be used.
     off: AtomicBool,
     /// A warning was given that an object is too large.
-    told: AtomicBool,
+    reported: AtomicBool,
 }
 
 impl Cache {
     pub(crate) fn new(options: CacheOptions) -> Self {
-        Self { options, folder: ForkMutex::new(), off: AtomicBool::new(false), told: AtomicBool::new(false) }
+        Self { options, folder: ForkMutex::new(), off: AtomicBool::new(false), reported: AtomicBool::new(false) }
     }
 
     /// Whether the cache is disabled.
@@ -68,7 +68,7 @@ impl Cache {
     /// Disables the cache, with one warning that has the reason.
     pub(crate) fn give_up(&self, error: &io::Error) {
         if !self.off.swap(true, Ordering::Relaxed) {
-            self.warn(&format!("is not used: {}", text::shown(&error.to_string())));
+            self.warn(&format!("is not used: {}", text::escape(&error.to_string())));
         }
     }
 
@@ -101,17 +101,17 @@ impl Cache {
         files: Vec<(usize, RemoteFile)>,
         interrupt: Interrupt<'_>,
     ) -> Vec<(usize, Arc<dyn Source>)> {
-        let keys: Vec<Option<(Key, u64)>> = files.iter().map(|(_, file)| key(file)).collect();
-        let wanted: Vec<(Key, u64)> = keys.iter().flatten().copied().collect();
-        let mut entries = if wanted.is_empty() || self.is_off() {
+        let keys: Vec<Option<(CacheKey, u64)>> = files.iter().map(|(_, file)| key(file)).collect();
+        let requested: Vec<(CacheKey, u64)> = keys.iter().flatten().copied().collect();
+        let mut entries = if requested.is_empty() || self.is_off() {
             HashMap::new()
         } else {
-            self.entries(&wanted, interrupt).unwrap_or_else(|error| {
+            self.entries(&requested, interrupt).unwrap_or_else(|error| {
                 self.give_up(&error);
                 HashMap::new()
             })
         };
-        let admit = |((number, file), key): ((usize, RemoteFile), Option<(Key, u64)>)| {
+        let admit = |((number, file), key): ((usize, RemoteFile), Option<(CacheKey, u64)>)| {
             let source: Arc<dyn Source> = match key.and_then(|(key, _)| entries.remove(&key)) {
                 Some(entry) => Arc::new(CachedFile::new(file, entry, self.clone())),
                 None => Arc::new(file),
@@ -122,7 +122,11 @@ impl Cache {
     }
 
     /// The entries of these keys and lengths, existing or new, as far as they fit.
-    fn entries(&self, wanted: &[(Key, u64)], interrupt: Interrupt<'_>) -> io::Result<HashMap<Key, Entry>> {
+    fn entries(
+        &self,
+        requested: &[(CacheKey, u64)],
+        interrupt: Interrupt<'_>,
+    ) -> io::Result<HashMap<CacheKey, CacheEntry>> {
         let folder = self.folder()?;
         let lock = options().create(true).truncate(false).open(folder.join(LOCK))?;
         let began = Instant::now();
@@ -134,20 +138,20 @@ impl Cache {
         }
         let _lock = Claim(lock);
         let mut entries = HashMap::new();
-        for (key, len) in wanted {
-            if let Some(entry) = Entry::find(&folder, *key, *len)? {
+        for (key, len) in requested {
+            if let Some(entry) = CacheEntry::find(&folder, *key, *len)? {
                 entries.insert(*key, entry);
             }
         }
         let mut others = Others::of(&folder)?;
-        for (key, len) in wanted {
+        for (key, len) in requested {
             if entries.contains_key(key) {
                 continue;
             }
-            if others.make_room(&folder, *len, self.options.limit)? {
-                entries.insert(*key, Entry::create(&folder, *key, *len)?);
+            if others.make_space(&folder, *len, self.options.limit)? {
+                entries.insert(*key, CacheEntry::create(&folder, *key, *len)?);
                 others.bytes += len;
-            } else if !self.told.swap(true, Ordering::Relaxed) {
+            } else if !self.reported.swap(true, Ordering::Relaxed) {
                 let (limit, bytes) = (self.options.limit, len);
                 let cause = format!(
                     "has no room: a file of {bytes} bytes is not kept, because cache_bytes={limit} is less, or is taken by files in use"
@@ -159,7 +163,7 @@ impl Cache {
     }
 
     /// A lock that marks units of an object as being fetched; `None` if another reader holds it.
-    fn claim(&self, key: Key, unit: u64) -> io::Result<Option<Claim>> {
+    fn claim(&self, key: CacheKey, unit: u64) -> io::Result<Option<Claim>> {
         let number = key.number(unit / LOCKED, LOCKS);
         let file = options().create(true).truncate(false).open(self.folder()?.join(format!("{FETCHING}{number}")))?;
         Ok(try_lock(&file)?.then_some(Claim(file)))
@@ -184,11 +188,11 @@ fn try_lock(file: &File) -> io::Result<bool> {
 }
 
 /// The key of a file in the cache; `None` if opening it reads all of it, or if nothing identifies it.
-fn key(file: &RemoteFile) -> Option<(Key, u64)> {
+fn key(file: &RemoteFile) -> Option<(CacheKey, u64)> {
     let len = file.len();
-    (len > FIRST && len <= LONGEST).then_some(())?;
+    (len > FIRST && len <= MAX_OBJECT_BYTES).then_some(())?;
     let (address, tag) = file.identity()?;
-    Some((Key::of(address, tag, len), len))
+    Some((CacheKey::of(address, tag, len), len))
 }
 
 /// Objects that may be evicted.
@@ -224,7 +228,7 @@ impl Others {
     }
 
     /// Evicts the least recently used entries until `len` more bytes fit the limit; false if that is impossible.
-    fn make_room(&mut self, folder: &Path, len: u64, limit: u64) -> io::Result<bool> {
+    fn make_space(&mut self, folder: &Path, len: u64, limit: u64) -> io::Result<bool> {
         if len > limit {
             return Ok(false);
         }
@@ -276,11 +280,11 @@ mod tests {
         Cache::new(CacheOptions { folder: folder.into(), limit, warn: None })
     }
 
-    fn keys(names: &[&str]) -> Vec<(Key, u64)> {
-        names.iter().map(|name| (Key::of(name, "tag", UNIT), UNIT)).collect()
+    fn keys(names: &[&str]) -> Vec<(CacheKey, u64)> {
+        names.iter().map(|name| (CacheKey::of(name, "tag", UNIT), UNIT)).collect()
     }
 
-    fn there(folder: &Path) -> Vec<String> {
+    fn present(folder: &Path) -> Vec<String> {
         let names = fs::read_dir(folder).expect("listed").flatten();
         let names = names.filter_map(|entry| entry.file_name().into_string().ok());
         names.filter_map(|name| name.strip_suffix(UNITS).map(str::to_owned)).collect()
@@ -290,15 +294,15 @@ mod tests {
     fn the_bound_is_kept_by_removing_what_was_not_used_for_the_longest_time() {
         let folder = tempfile::tempdir().expect("a folder");
         let cache = cache(&folder.path().join("new"), 2 * UNIT);
-        let go_on = || Ok(());
+        let cancel = || Ok(());
         let all = keys(&["a", "b", "c"]);
-        let use_of = |number: usize| cache.entries(&all[number..=number], &go_on).expect("opened");
+        let use_of = |number: usize| cache.entries(&all[number..=number], &cancel).expect("opened");
         for number in [0, 1, 0] {
             assert_eq!(use_of(number).len(), 1);
             sleep(Duration::from_millis(20)); // so that the times differ
         }
         let in_use = use_of(2);
-        let mut left = there(&folder.path().join("new"));
+        let mut left = present(&folder.path().join("new"));
         left.sort();
         let mut expected = [all[0].0.name(), all[2].0.name()];
         expected.sort();
@@ -307,7 +311,7 @@ mod tests {
         assert!(use_of(1).is_empty(), "both others are in use");
         drop((in_use, used));
         assert_eq!(use_of(1).len(), 1);
-        assert!(cache.entries(&[(Key::of("d", "", 3 * UNIT), 3 * UNIT)], &go_on).expect("looked").is_empty());
+        assert!(cache.entries(&[(CacheKey::of("d", "", 3 * UNIT), 3 * UNIT)], &cancel).expect("looked").is_empty());
     }
 
     #[test]
@@ -325,7 +329,7 @@ mod tests {
     fn units_are_claimed_once_until_the_claim_ends() {
         let folder = tempfile::tempdir().expect("a folder");
         let cache = cache(folder.path(), UNIT);
-        let key = Key::of("a", "", 1);
+        let key = CacheKey::of("a", "", 1);
         let claim = cache.claim(key, 3).expect("asked").expect("it is free");
         assert!(cache.claim(key, LOCKED - 1).expect("asked").is_none(), "the same lock");
         assert!(cache.claim(key, LOCKED).expect("asked").is_some());

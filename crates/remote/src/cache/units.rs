@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use max_weights::source::Part;
+use max_weights::source::ReadRange;
 
 /// Bytes of a unit: little enough for the rows of one rank, and long enough for a request.
 pub(crate) const UNIT: u64 = 1 << 20;
@@ -20,13 +20,13 @@ pub(crate) fn range(unit: u64, len: u64) -> Range<u64> {
 
 /// The part of a read that is in one unit.
 #[derive(Debug)]
-pub(crate) struct Piece<'a> {
+pub(crate) struct CacheChunk<'a> {
     pub(crate) unit: u64,
     pub(crate) offset: u64,
     pub(crate) bytes: &'a mut [u8],
 }
 
-impl Piece<'_> {
+impl CacheChunk<'_> {
     /// Where it is in its unit.
     pub(crate) fn within(&self) -> Range<usize> {
         let start = (self.offset % UNIT) as usize;
@@ -35,7 +35,7 @@ impl Piece<'_> {
 }
 
 /// The pieces of these parts, in the order of the file.
-pub(crate) fn pieces<'a>(parts: &'a mut [Part<'_>]) -> Vec<Piece<'a>> {
+pub(crate) fn pieces<'a>(parts: &'a mut [ReadRange<'_>]) -> Vec<CacheChunk<'a>> {
     let mut pieces = Vec::new();
     for part in parts {
         let mut offset = part.offset;
@@ -45,7 +45,7 @@ pub(crate) fn pieces<'a>(parts: &'a mut [Part<'_>]) -> Vec<Piece<'a>> {
             let until = (unit + 1) * UNIT - offset;
             let here = usize::try_from(until).map_or(rest.len(), |until| until.min(rest.len()));
             let (bytes, after) = rest.split_at_mut(here);
-            pieces.push(Piece { unit, offset, bytes });
+            pieces.push(CacheChunk { unit, offset, bytes });
             (offset, rest) = (offset + here as u64, after);
         }
     }
@@ -77,7 +77,7 @@ mod tests {
         #[test]
         fn pieces_are_the_parts_cut_at_units(parts in prop::collection::vec((0_u64..9 * UNIT, 0_usize..5 << 19), 0..5)) {
             let mut memory: Vec<(u64, Vec<u8>)> = parts.iter().map(|(at, len)| (*at, vec![0; *len])).collect();
-            let mut given: Vec<Part<'_>> = memory.iter_mut().map(|(offset, bytes)| Part { offset: *offset, bytes }).collect();
+            let mut given: Vec<ReadRange<'_>> = memory.iter_mut().map(|(offset, bytes)| ReadRange { offset: *offset, bytes }).collect();
             let mut last = 0;
             for piece in pieces(&mut given) {
                 prop_assert!(piece.offset >= last);
@@ -95,7 +95,7 @@ mod tests {
     #[test]
     fn the_end_of_all_numbers_is_no_overflow() {
         let mut bytes = [0; 3];
-        let mut parts = [Part { offset: u64::MAX - 2 * UNIT, bytes: &mut bytes }];
+        let mut parts = [ReadRange { offset: u64::MAX - 2 * UNIT, bytes: &mut bytes }];
         assert_eq!(pieces(&mut parts).len(), 2);
     }
 }

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from max_weights._buffer import Buffer
-from max_weights._core import shown
+from max_weights._core import escape
 from max_weights._dim import Dim, StaticDim, SymbolicDim
 from max_weights._dtype import DType
 from max_weights._typing import known
@@ -172,7 +172,7 @@ def cost_notes(lowered: LoweredModel, weights: Mapping[str, Buffer], sizes: Mapp
             repacked[key.source, key.encoding, key.part == ELEMENTS] += sizes[name_of(value)]
     for (name, encoding, decoded), size in repacked.items():
         how = "decoded to float32" if decoded else "rearranged for products of blocks"
-        sentences.append(f"weight '{shown(name)}' of {encoding} is {how} when the model is loaded: {size} bytes")
+        sentences.append(f"weight '{escape(name)}' of {encoding} is {how} when the model is loaded: {size} bytes")
     when = "when the model is loaded" if lowered.initializers else "in each run"
     graph = lowered.model.graph
     names = ((value, name_of(value)) for value in [*graph.inputs, *graph.initializers.values()])
@@ -183,7 +183,7 @@ def cost_notes(lowered: LoweredModel, weights: Mapping[str, Buffer], sizes: Mapp
             what, size = f"of {weight.dtype!r} is transposed", weight.nbytes
         else:
             what, size = f"of {weight.dtype!r} is converted to {dtype!r}", weight.num_elements * dtype.size_in_bits // 8
-        sentences.append(f"weight '{shown(name)}' {what} where {op} uses it: {size} bytes {when}")
+        sentences.append(f"weight '{escape(name)}' {what} where {op} uses it: {size} bytes {when}")
     return sentences
 
 

@@ -171,6 +171,6 @@ class Scope(Writer):
         stay = all(axis < len(before) and before[axis] == dims[axis] for axis in unknown)
         if empty or (len(unknown) != 1 and not stay):
             return self.add("Reshape", [x, self.dims(dims)], allowzero=int(empty or len(unknown) > 1))
-        stands_for = -1 if len(unknown) == 1 else 0  # 0 is the size of the operand
-        sizes = [int(dim) if isinstance(dim, StaticDim) else stands_for for dim in dims]
+        represents = -1 if len(unknown) == 1 else 0  # 0 is the size of the operand
+        sizes = [int(dim) if isinstance(dim, StaticDim) else represents for dim in dims]
         return self.add("Reshape", [x, self.constant(sizes)])

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from max_weights._buffer import Buffer
-from max_weights._core import WeightsNode, shown
+from max_weights._core import WeightsNode, escape
 from max_weights._shape import listed, matches
 from max_weights.graph._errors import GraphError
 
@@ -41,7 +41,7 @@ def values_of(graph: Graph, registry: Mapping[str, object] | WeightsNode | None)
         if value is None:
             missing.append(name)
             continue
-        values[name] = contiguous(value, f"weight '{shown(name)}'")
+        values[name] = contiguous(value, f"weight '{escape(name)}'")
         _require_type(graph, name, weight, values[name])
     if missing:
         raise GraphError(_missing(graph, missing, registry))
@@ -56,15 +56,15 @@ def _missing(graph: Graph, missing: Sequence[str], registry: Mapping[str, object
 
         near = get_close_matches(missing[0], [name for name in registry if name not in graph.parameters], 1)
         cause = f"the weights_registry has {len(registry)} others" + (
-            f", '{shown(near[0])}' among them" if near else ""
+            f", '{escape(near[0])}' among them" if near else ""
         )
     what = f"and {len(missing) - 1} more weights have" if len(missing) > 1 else "has"
-    return f"graph {graph.name!r}: '{shown(missing[0])}' {what} no value: {cause}"
+    return f"graph {graph.name!r}: '{escape(missing[0])}' {what} no value: {cause}"
 
 
 def _require_type(graph: Graph, name: str, weight: Weight, value: Buffer) -> None:
     if value.dtype is not weight.dtype or not matches(weight.shape, value.shape):
         raise GraphError(
-            f"graph {graph.name!r}: weight '{shown(name)}' is {weight.dtype!r} {listed(weight.shape)}, "
+            f"graph {graph.name!r}: weight '{escape(name)}' is {weight.dtype!r} {listed(weight.shape)}, "
             f"but its value is {value.dtype!r} {listed(value.shape)}"
         )

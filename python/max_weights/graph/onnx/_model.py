@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from max_weights._core import infos, open_weights, place_file, printable, save_tensors, shown
+from max_weights._core import escape, infos, open_weights, place_file, printable, save_tensors
 from max_weights._typing import known
 from max_weights.errors import ArgumentError, UnsupportedError
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["save", "to_model"]
 
 _PAGE = 4096
-_MOST = 2**31 - 1
+_MAX = 2**31 - 1
 """The most bytes of a protobuf message."""
 
 
@@ -51,9 +51,9 @@ def to_model(graph: Graph, weights_registry: Mapping[str, object] | None = None)
 
     model, values = _model(graph, values_of(graph, weights_registry))
     size = sum(value.nbytes for value in values.values())
-    if size > _MOST:
+    if size > _MAX:
         raise ArgumentError(
-            f"graph {graph.name!r} has {size} bytes of weights, and an ONNX model in one piece at most {_MOST}: use "
+            f"graph {graph.name!r} has {size} bytes of weights, and an ONNX model in one piece at most {_MAX}: use "
             "max_weights.graph.onnx.save, which leaves them in separate files",
             rule="argument.memory",
         )
@@ -148,7 +148,7 @@ def _require_other(path: Path, values: Mapping[str, Buffer]) -> None:
         place = value._file_place()
         if place is not None and _real_folder(path) in (_real_folder(place[0]), place[0].resolve()):
             raise ArgumentError(
-                f"{printable(str(path))} is the file that weight '{shown(name)}' is in, and would be overwritten; "
+                f"{printable(str(path))} is the file that weight '{escape(name)}' is in, and would be overwritten; "
                 "save the graph under another name",
                 rule="argument.path",
             )

@@ -33,7 +33,7 @@ impl ChecksumFormat {
 
     /// The kind of this name.
     pub(crate) fn of_name(name: &str) -> Result<Self, String> {
-        let unknown = || format!("checksum_format '{}'; xxh3-128, blake3 and adler32 are known", text::shown(name));
+        let unknown = || format!("checksum_format '{}'; xxh3-128, blake3 and adler32 are known", text::escape(name));
         KINDS.iter().find(|(_, own, _)| *own == name).map(|(format, ..)| *format).ok_or_else(unknown)
     }
 
@@ -41,7 +41,7 @@ impl ChecksumFormat {
     pub(super) fn parse(self, text: &str) -> Result<Checksum, String> {
         let (_, name, digits) = KINDS[self as usize];
         if text.len() != digits || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-            let text = text::shown(text);
+            let text = text::escape(text);
             return Err(format!("its checksum '{text}' is none of {name}, which has {digits} hexadecimal digits"));
         }
         Ok(Checksum { format: self, digits: text.to_ascii_lowercase() })

@@ -5,13 +5,13 @@ use std::collections::{BTreeMap, HashMap};
 
 use crate::dtype::DType;
 use crate::error::{Diagnostic, Result};
-use crate::format::Header;
+use crate::format::FileHeader;
 use crate::rules;
 use crate::tensor::{Element, TensorInfo};
 use crate::text;
 
 use super::checksum::ChecksumFormat;
-use super::{Change, Dialect, Form};
+use super::{DeltaDialect, DialectChange, DialectForm};
 
 /// The keys of such an index below `metadata`.
 pub(in crate::format) const KEYS: [&str; 5] =
@@ -22,12 +22,13 @@ pub(super) const PREFIX: &str = "weight_v";
 const COMPRESSION: &str = "zstd";
 
 /// The form that is called so in an index.
-pub(super) fn encoding(name: &str) -> Result<Dialect, String> {
-    let known = Dialect::of_name(name).filter(|dialect| matches!(dialect, Dialect::Xor | Dialect::Overwrite));
-    known.ok_or_else(|| format!("delta_encoding '{}'; xor and overwrite are known", text::shown(name)))
+pub(super) fn encoding(name: &str) -> Result<DeltaDialect, String> {
+    let known =
+        DeltaDialect::of_name(name).filter(|dialect| matches!(dialect, DeltaDialect::Xor | DeltaDialect::Overwrite));
+    known.ok_or_else(|| format!("delta_encoding '{}'; xor and overwrite are known", text::escape(name)))
 }
 
-impl Form {
+impl DialectForm {
     /// The keys and values in the index.
     pub(crate) fn words(&self) -> BTreeMap<&'static str, &str> {
         let words = [&*self.version, &*self.base_version, self.dialect.name(), COMPRESSION, self.checksum.name()];
@@ -44,12 +45,12 @@ impl Form {
         let unknown = |cause: String| refused(format!("the index has the {cause}"));
         let dialect = encoding(&encoded).map_err(unknown)?;
         if compression != COMPRESSION {
-            let word = text::shown(&compression);
+            let word = text::escape(&compression);
             return Err(unknown(format!("compression_format '{word}'; {COMPRESSION} is known")));
         }
         let checksum = ChecksumFormat::of_name(&checksum).map_err(unknown)?;
         if version == base_version {
-            return Err(refused(format!("it changes the version {} into itself", text::shown(&version))));
+            return Err(refused(format!("it changes the version {} into itself", text::escape(&version))));
         }
         Ok(Self { dialect, version, base_version, checksum })
     }
@@ -58,7 +59,11 @@ impl Form {
     ///
     /// # Errors
     /// Other tensors; tensors that are not a row of bytes; missing or invalid checksums.
-    pub(crate) fn changes(&self, file: &Header, is_here: impl Fn(&str) -> bool) -> Result<Vec<(String, Change)>> {
+    pub(crate) fn changes(
+        &self,
+        file: &FileHeader,
+        is_here: impl Fn(&str) -> bool,
+    ) -> Result<Vec<(String, DialectChange)>> {
         let metadata: HashMap<&str, &str> =
             file.metadata.iter().flatten().map(|(key, value)| (&**key, &**value)).collect();
         let change = |info: TensorInfo<'_>| {
@@ -75,7 +80,7 @@ impl Form {
             let missing = || "the metadata of the file have no checksum of it".to_owned();
             let checksum = metadata.get(info.name).ok_or_else(missing).and_then(|digits| self.checksum.parse(digits));
             let checksum = checksum.map_err(|cause| refused(rules::DELTA_HEADER, cause))?;
-            Ok((info.name.to_owned(), Change::Frame { dialect: self.dialect, frame: info.span, checksum }))
+            Ok((info.name.to_owned(), DialectChange::Frame { dialect: self.dialect, frame: info.span, checksum }))
         };
         file.tensors.iter().map(change).collect()
     }
@@ -91,8 +96,8 @@ mod tests {
 
     #[test]
     fn an_index_says_all_five_words_and_knows_what_they_mean() {
-        let form = Form::of(words()).expect("a delta");
-        assert_eq!((form.dialect, form.checksum), (Dialect::Xor, ChecksumFormat::Adler32));
+        let form = DialectForm::of(words()).expect("a delta");
+        assert_eq!((form.dialect, form.checksum), (DeltaDialect::Xor, ChecksumFormat::Adler32));
         assert_eq!(KEYS.map(|key| Some(form.words()[key].to_owned())), words());
         for (number, word, sentence) in [
             (0, None, "have no version"),
@@ -104,7 +109,7 @@ mod tests {
         ] {
             let mut words = words();
             words[number] = word.map(str::to_owned);
-            let error = Form::of(words).expect_err("none").to_string();
+            let error = DialectForm::of(words).expect_err("none").to_string();
             assert!(error.contains(sentence) && error.contains("[delta.header]"), "{error}");
         }
     }

@@ -12,7 +12,7 @@ use std::path::Path;
 pub use checksum::ChecksumFormat;
 pub(crate) use checksum::{Checksum, Hasher};
 pub(in crate::format) use folder::KEYS;
-pub(crate) use places::{Cursor, Gaps, Places, Replaced, check_record, narrowed, push_places};
+pub(crate) use places::{PositionCursor, PositionGaps, PositionWidth, Replaced, check_record, narrowed, push_places};
 pub(crate) use sparse::{MANIFEST, NOTHING, Sparse, names_of};
 
 use crate::dtype::DType;
@@ -22,7 +22,7 @@ use crate::text;
 
 /// The form of a delta.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Dialect {
+pub enum DeltaDialect {
     /// That of this library: blocks, with hashes before and after.
     MaxWeights,
     /// A folder `weight_v000012`, with the exclusive or of the bytes of each tensor.
@@ -34,14 +34,14 @@ pub enum Dialect {
 }
 
 /// Each form, its name, and a number that forms with the same naming of versions share.
-const FORMS: [(Dialect, &str, u8); 4] = [
-    (Dialect::MaxWeights, "max-weights", 0),
-    (Dialect::Xor, "xor", 1),
-    (Dialect::Overwrite, "overwrite", 1),
-    (Dialect::Sparse, "sparse", 2),
+const FORMS: [(DeltaDialect, &str, u8); 4] = [
+    (DeltaDialect::MaxWeights, "max-weights", 0),
+    (DeltaDialect::Xor, "xor", 1),
+    (DeltaDialect::Overwrite, "overwrite", 1),
+    (DeltaDialect::Sparse, "sparse", 2),
 ];
 
-impl Dialect {
+impl DeltaDialect {
     /// The name of the form, as in an index.
     pub fn name(self) -> &'static str {
         FORMS[self as usize].1
@@ -58,7 +58,7 @@ impl Dialect {
     }
 }
 
-impl fmt::Display for Dialect {
+impl fmt::Display for DeltaDialect {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
@@ -66,14 +66,21 @@ impl fmt::Display for Dialect {
 
 /// A change of a tensor, and where it is in its file.
 #[derive(Debug)]
-pub(crate) enum Change {
+pub(crate) enum DialectChange {
     /// A zstd frame, and the checksum of all bytes of the tensor after it.
-    Frame { dialect: Dialect, frame: Span, checksum: Checksum },
+    Frame { dialect: DeltaDialect, frame: Span, checksum: Checksum },
     /// The places of elements, and their new values. Shape, and the exclusive or of all places and values as 64 bits each, are not in every delta.
-    Elements { indices: Span, places: Places, values: Span, dtype: DType, shape: Option<Vec<u64>>, sum: Option<u64> },
+    Elements {
+        indices: Span,
+        places: PositionWidth,
+        values: Span,
+        dtype: DType,
+        shape: Option<Vec<u64>>,
+        sum: Option<u64>,
+    },
 }
 
-impl Change {
+impl DialectChange {
     /// Where in its file it begins.
     pub(crate) fn start(&self) -> u64 {
         match self {
@@ -105,9 +112,9 @@ pub(in crate::format) fn version_of_number(number: u64) -> String {
 
 /// The form of a delta of another library, and the versions that it is between.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Form {
+pub struct DialectForm {
     /// That of the files.
-    pub(crate) dialect: Dialect,
+    pub(crate) dialect: DeltaDialect,
     /// The version that it produces.
     pub(crate) version: String,
     /// The version that it changes.
@@ -116,7 +123,7 @@ pub struct Form {
     pub(crate) checksum: ChecksumFormat,
 }
 
-impl Form {
+impl DialectForm {
     /// A target for a dialect and an output path. Missing versions are derived from its name: `weight_v000012`, or a name that ends with a number of
     /// TRL. None for the dialect of this library.
     ///
@@ -130,9 +137,9 @@ impl Form {
         checksum: &str,
     ) -> Result<Option<Self>> {
         let unknown = |cause: String| Error::Argument(format!("there is no {cause}"));
-        let (dialect, is_sparse) = match Dialect::of_name(dialect) {
-            Some(Dialect::MaxWeights) => return Ok(None),
-            Some(Dialect::Sparse) => (Dialect::Sparse, true),
+        let (dialect, is_sparse) = match DeltaDialect::of_name(dialect) {
+            Some(DeltaDialect::MaxWeights) => return Ok(None),
+            Some(DeltaDialect::Sparse) => (DeltaDialect::Sparse, true),
             _ => (folder::encoding(dialect).map_err(unknown)?, false),
         };
         let checksum = ChecksumFormat::of_name(checksum).map_err(unknown)?;
@@ -157,7 +164,7 @@ impl Form {
         if is_sparse {
             for version in versions.iter_mut().rev().filter(|version| !version.is_empty()) {
                 let Some(number) = number(version) else {
-                    let version = text::shown(version);
+                    let version = text::escape(version);
                     return Err(Error::Argument(format!(
                         "the version '{version}' is not a number, unlike those of TRL"
                     )));
@@ -172,7 +179,7 @@ impl Form {
             } else {
                 "which differ, or a folder weight_v000012"
             };
-            let name = text::shown(&name);
+            let name = text::escape(&name);
             return Err(Error::Argument(format!(
                 "which version changes into which is not known: give both, {rest}, not '{name}'"
             )));
@@ -188,8 +195,9 @@ mod tests {
 
     #[test]
     fn what_is_to_be_written_has_versions_of_its_name_or_those_given() {
-        let of =
-            |dialect: &str, path: &str, version, base| Form::new(dialect, Path::new(path), version, base, "blake3");
+        let of = |dialect: &str, path: &str, version, base| {
+            DialectForm::new(dialect, Path::new(path), version, base, "blake3")
+        };
         let versions = |dialect: &str, path: &str, version, base| {
             let form = of(dialect, path, version, base).expect("versions").expect("a form of others");
             format!("{} {}", form.base_version, form.version)
@@ -204,8 +212,8 @@ mod tests {
             ("sparse", "0.safetensors", None, None, "not '0'"),
             ("sparse", "3.safetensors", None, Some("3"), "the second is higher"),
             ("sparse", "3.safetensors", None, Some("03"), "the second is higher"),
-            ("sparse", "3.safetensors", Some("b"), None, "the version 'b' is no number"),
-            ("sparse", "99999999999999999999.safetensors", None, None, "is no number"),
+            ("sparse", "3.safetensors", Some("b"), None, "the version 'b' is not a number"),
+            ("sparse", "99999999999999999999.safetensors", None, None, "is not a number"),
             ("xor", "a/weight_v", None, None, "not 'weight_v'"),
             ("xor", "a/weight_v000000", None, None, "a folder weight_v000012"),
             ("overwrite", "a", Some("b"), Some("b"), "which differ"),

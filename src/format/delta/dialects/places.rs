@@ -7,7 +7,7 @@ use crate::dtype::DType;
 
 /// How places are written: whole numbers of 16, 32 or 64 bits. Negative ones are places beyond every tensor.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Places {
+pub(crate) struct PositionWidth {
     pub(super) dtype: DType,
     /// Whether they are how many elements are passed over before each.
     pub(super) are_gaps: bool,
@@ -38,7 +38,7 @@ pub(crate) fn check_record(bytes: &[u8], len: usize) -> Result<Option<usize>, St
 /// The replaced places of a tensor, in rising order, and their new values.
 #[derive(Debug)]
 pub(crate) struct Replaced {
-    places: Places,
+    places: PositionWidth,
     /// The range of the places in the bytes; the new values follow.
     range: Range<usize>,
     bytes: Vec<u8>,
@@ -48,7 +48,7 @@ pub(crate) struct Replaced {
 
 /// How many of the places were gone through, and the least that can follow.
 #[derive(Default)]
-pub(crate) struct Cursor {
+pub(crate) struct PositionCursor {
     count: usize,
     next: u64,
 }
@@ -62,29 +62,29 @@ impl Replaced {
             let values = if places == count { bytes.len() - WORD - WORD * count } else { 0 };
             return Err(format!("it is about {count} bytes, but has {places} places and {values} bytes"));
         }
-        let places = Places { dtype: DType::UInt32, are_gaps: false };
+        let places = PositionWidth { dtype: DType::UInt32, are_gaps: false };
         Self { places, range: WORD..WORD + WORD * count, bytes, width: 1 }.checked(len, "byte")
     }
 
     /// From `end` bytes of places, followed by values, for a tensor of `len` elements. Compares them with `sum`, the checksum of both, if there is
     /// one.
     pub(crate) fn of_elements(
-        places: Places,
+        places: PositionWidth,
         (bytes, end): (Vec<u8>, usize),
         (dtype, sum): (DType, Option<u64>),
         len: usize,
     ) -> Result<Self, String> {
         let own = Self { places, range: 0..end, bytes, width: (dtype.bits() / 8).max(1) }.checked(len, "element")?;
-        let Some(said) = sum else { return Ok(own) };
+        let Some(expected) = sum else { return Ok(own) };
         let (mut sum, mut values) = (Some(0), own.bytes[end..].chunks_exact(own.width));
-        own.each(&mut Cursor::default(), |_, _, place| {
+        own.each(&mut PositionCursor::default(), |_, _, place| {
             let bits = values.next().and_then(|value| bits_of(dtype, value));
             sum = sum.zip(bits).map(|(sum, bits)| sum ^ place ^ bits);
             sum.is_some()
         });
         match sum {
-            Some(sum) if sum != said => {
-                Err(format!("the sum of its places and values is {sum:016x}, but it states {said:016x}"))
+            Some(sum) if sum != expected => {
+                Err(format!("the sum of its places and values is {sum:016x}, but it states {expected:016x}"))
             }
             _ => Ok(own),
         }
@@ -93,7 +93,7 @@ impl Replaced {
     fn checked(self, len: usize, noun: &str) -> Result<Self, String> {
         let elements = (len / self.width) as u64;
         let mut wrong = None;
-        self.each(&mut Cursor::default(), |number, next, place| {
+        self.each(&mut PositionCursor::default(), |number, next, place| {
             if place < next {
                 let cause = if place + 1 == next { "twice" } else { "out of order" };
                 wrong = Some(format!("its place {number}, the {noun} {place}, is there {cause}: places rise"));
@@ -106,7 +106,7 @@ impl Replaced {
     }
 
     /// Calls `work` with the number of each place, the least that it can be, and the place, in elements, until it returns false.
-    fn each(&self, cursor: &mut Cursor, work: impl FnMut(usize, u64, u64) -> bool) {
+    fn each(&self, cursor: &mut PositionCursor, work: impl FnMut(usize, u64, u64) -> bool) {
         let places = &self.bytes[self.range.clone()];
         match self.places.dtype {
             DType::UInt16 => self.each_of(places.as_chunks().0, |own| u16::from_le_bytes(own).into(), cursor, work),
@@ -121,7 +121,7 @@ impl Replaced {
         &self,
         places: &[[u8; WIDTH]],
         number_of: impl Fn([u8; WIDTH]) -> u64,
-        cursor: &mut Cursor,
+        cursor: &mut PositionCursor,
         mut work: impl FnMut(usize, u64, u64) -> bool,
     ) {
         let (mut next, first) = (cursor.next, cursor.count);
@@ -138,7 +138,7 @@ impl Replaced {
     }
 
     /// Replaces places in a part of the tensor, which begins at this byte. Parts are consecutive, and do not split elements.
-    pub(crate) fn write(&self, cursor: &mut Cursor, start: usize, part: &mut [u8]) {
+    pub(crate) fn write(&self, cursor: &mut PositionCursor, start: usize, part: &mut [u8]) {
         match self.width {
             1 => self.write_elements::<1>(cursor, start, part),
             2 => self.write_elements::<2>(cursor, start, part),
@@ -148,7 +148,7 @@ impl Replaced {
         }
     }
 
-    fn write_elements<const WIDTH: usize>(&self, cursor: &mut Cursor, start: usize, part: &mut [u8]) {
+    fn write_elements<const WIDTH: usize>(&self, cursor: &mut PositionCursor, start: usize, part: &mut [u8]) {
         let values = self.bytes[self.range.end..].as_chunks::<WIDTH>().0;
         let (elements, first) = (part.as_chunks_mut::<WIDTH>().0, start / WIDTH);
         self.each(cursor, |number, _, place| {
@@ -173,13 +173,13 @@ pub(crate) fn push_places(first: u64, numbers: &[u16], places: &mut Vec<u8>) -> 
 
 /// How many elements are skipped before each place. They are collected in 32 bits, until it is known whether 16 suffice.
 #[derive(Default)]
-pub(crate) struct Gaps {
+pub(crate) struct PositionGaps {
     /// The element after the last place.
     next: u64,
     are_long: bool,
 }
 
-impl Gaps {
+impl PositionGaps {
     /// Adds the gaps of elements, numbered from `first` on.
     pub(crate) fn push(&mut self, first: u64, numbers: &[u16], gaps: &mut Vec<u8>) -> Result<(), String> {
         gaps.reserve(numbers.len() * WORD);
@@ -241,7 +241,7 @@ mod tests {
     fn bytes_are_overwritten_however_the_tensor_is_divided() {
         for step in 1..=8 {
             let replaced = Replaced::of_record(record(&[3, 0, 5, 6], &[7, 8, 9]), 7).expect("a record");
-            let (mut bytes, mut cursor) = ([0; 7], Cursor::default());
+            let (mut bytes, mut cursor) = ([0; 7], PositionCursor::default());
             for (start, part) in (0..).step_by(step).zip(bytes.chunks_mut(step)) {
                 replaced.write(&mut cursor, start, part);
             }
@@ -251,15 +251,15 @@ mod tests {
 
     #[test]
     fn elements_are_replaced_where_their_gaps_say() {
-        let mut gaps = Gaps::default();
+        let mut gaps = PositionGaps::default();
         let mut bytes = Vec::new();
         gaps.push(0, &[1, 2], &mut bytes).and_then(|()| gaps.push(70_000, &[5], &mut bytes)).expect("gaps");
         assert_eq!(gaps.dtype(), DType::UInt32);
         let end = bytes.len();
         bytes.extend([1, 2, 3, 4, 5, 6]);
-        let places = Places { dtype: DType::UInt32, are_gaps: true };
+        let places = PositionWidth { dtype: DType::UInt32, are_gaps: true };
         let replaced = |len| Replaced::of_elements(places, (bytes.clone(), end), (DType::BFloat16, None), len);
-        let (mut tensor, mut cursor) = (vec![0; 2 * 70_006], Cursor::default());
+        let (mut tensor, mut cursor) = (vec![0; 2 * 70_006], PositionCursor::default());
         let replaced_bytes = replaced(tensor.len()).expect("places");
         for (start, part) in (0..).step_by(64).zip(tensor.chunks_mut(64)) {
             replaced_bytes.write(&mut cursor, start, part);
@@ -268,8 +268,8 @@ mod tests {
         assert_eq!(tensor.iter().filter(|byte| **byte != 0).count(), 6);
         assert!(replaced(2 * 70_005).expect_err("too short").contains("is the element 70005"));
         // Too far for 32 bits.
-        assert!(Gaps::default().push(u32::MAX.into(), &[0], &mut Vec::new()).is_ok());
-        assert!(Gaps::default().push(1 << 32, &[0], &mut Vec::new()).is_err());
+        assert!(PositionGaps::default().push(u32::MAX.into(), &[0], &mut Vec::new()).is_ok());
+        assert!(PositionGaps::default().push(1 << 32, &[0], &mut Vec::new()).is_err());
         assert!(push_places(u32::MAX.into(), &[0], &mut Vec::new()).is_ok());
         assert!(push_places(u32::MAX.into(), &[0, 1], &mut Vec::new()).is_err());
         assert_eq!(narrowed(&[1, 2, 0, 0, 3, 4, 0, 0]), [1, 2, 3, 4]);
@@ -294,7 +294,7 @@ mod tests {
         let refused = |dtype, are_gaps, bytes: &[u8]| {
             let (end, mut bytes) = (bytes.len(), bytes.to_vec());
             bytes.resize(2 * end, 0);
-            let places = Places { dtype, are_gaps };
+            let places = PositionWidth { dtype, are_gaps };
             Replaced::of_elements(places, (bytes, end), (DType::Int8, None), 9).expect_err("none")
         };
         assert!(refused(DType::Int32, false, &[255; 4]).contains("the tensor has 9"));

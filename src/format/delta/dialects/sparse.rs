@@ -13,8 +13,8 @@ use crate::rules;
 use crate::tensor::{Element, TensorInfo, TensorTable};
 use crate::text;
 
-use super::places::Places;
-use super::{Change, Form, version_of_number};
+use super::places::PositionWidth;
+use super::{DialectChange, DialectForm, version_of_number};
 
 /// The value of `format` in the metadata of a file of TRL.
 const OF_TRL: &str = "sparse_weight_patch";
@@ -87,14 +87,14 @@ impl Sparse {
     pub(crate) fn of_trl<'a>(metadata: &[(String, String)], names: impl Iterator<Item = &'a str>) -> Result<Self> {
         let value = |key: &str| value_of(metadata, key);
         if value("version") != Some("1") {
-            let version = text::shown(value("version").unwrap_or_default());
+            let version = text::escape(value("version").unwrap_or_default());
             return refused(format!("it is a sparse delta of version '{version}'; version 1 is read"));
         }
         let are_encoded = match value("encoding") {
             None | Some("raw") => false,
             Some(GAPS) => true,
             Some(other) => {
-                let cause = format!("its places are written as '{}'; raw and gap_delta are read", text::shown(other));
+                let cause = format!("its places are written as '{}'; raw and gap_delta are read", text::escape(other));
                 let fault = Diagnostic::new(rules::DELTA_HEADER, cause);
                 return Err(fault.help("write it with another encoding").unsupported());
             }
@@ -103,7 +103,7 @@ impl Sparse {
             let Some(value) = value(key) else { return Ok(None) };
             match value.parse::<u64>() {
                 Ok(number) => Ok(Some(version_of_number(number))),
-                Err(_) => refused(format!("its {key} '{}' is no number", text::shown(value))),
+                Err(_) => refused(format!("its {key} '{}' is no number", text::escape(value))),
             }
         };
         let (base, target) = (number("prev_model_version")?.unwrap_or_default(), number("model_version")?);
@@ -112,7 +112,7 @@ impl Sparse {
         for name in names.filter(|name| *name != NOTHING) {
             let part = SUFFIXES.iter().flatten().find_map(|suffix| Some((name.strip_suffix(suffix)?, *suffix)));
             let Some((tensor, suffix)) = part else {
-                return refused(format!("its tensor '{}' is neither places nor values", text::shown(name)));
+                return refused(format!("its tensor '{}' is neither places nor values", text::escape(name)));
             };
             let is_encoded = SUFFIXES[0].contains(&suffix);
             let [indices, values] = SUFFIXES[usize::from(!is_encoded)];
@@ -135,12 +135,12 @@ impl Sparse {
     /// # Errors
     /// Another format or version of it; a duplicate tensor; compressed files.
     pub(crate) fn of_manifest(bytes: &[u8]) -> Result<Self> {
-        let manifest: Manifest = match json::read(bytes, MAX_HEADER_BYTES) {
+        let manifest: SparseManifest = match json::read(bytes, MAX_HEADER_BYTES) {
             Ok(manifest) => manifest,
             Err(problem) => return refused(format!("it is not a manifest of a sparse delta: {problem}")),
         };
         if manifest.format != OF_PRIME_RL || manifest.version != VERSION {
-            let format = text::shown(&manifest.format);
+            let format = text::escape(&manifest.format);
             return refused(format!(
                 "it is a manifest of '{format}' in version {}; version {VERSION} of {OF_PRIME_RL} is read",
                 manifest.version
@@ -151,11 +151,11 @@ impl Sparse {
             return Err(fault.help("write it without compression: only parts of it are read").unsupported());
         }
         let (base, target) = (version_of_number(manifest.base_step), version_of_number(manifest.step));
-        let Manifest { patch_file: file, tensors, .. } = manifest;
+        let SparseManifest { patch_file: file, tensors, .. } = manifest;
         match &file {
             None if !tensors.is_empty() => refused("it names tensors, and no file"),
             Some(name) if name.contains(['/', '\\', ':', '\0']) || matches!(&**name, "" | "." | "..") => {
-                refused(format!("its file '{}' is not one of its folder", text::shown(name)))
+                refused(format!("its file '{}' is not one of its folder", text::escape(name)))
             }
             _ => Self { base, target, file, tensors }.of_different_tensors(),
         }
@@ -164,7 +164,7 @@ impl Sparse {
     fn of_different_tensors(self) -> Result<Self> {
         let mut names = HashSet::new();
         match self.tensors.iter().find(|tensor| !names.insert(&*tensor.name)) {
-            Some(twice) => refused(format!("'{}' is in it twice", text::shown(&twice.name))),
+            Some(twice) => refused(format!("'{}' is in it twice", text::escape(&twice.name))),
             None => Ok(self),
         }
     }
@@ -173,14 +173,14 @@ impl Sparse {
     ///
     /// # Errors
     /// Missing tensors, or tensors that are not places and values.
-    pub(crate) fn changes(&self, table: &TensorTable) -> Result<Vec<(String, Change)>> {
+    pub(crate) fn changes(&self, table: &TensorTable) -> Result<Vec<(String, DialectChange)>> {
         let Ok(names) = NameIndex::new(table) else { return refused("the delta has two tensors of one name") };
         let find = |own: &str| names.find(table, own).map(|number| table.get(number));
         let change = |tensor: &SparseTensor| {
             let change = if let (Some(indices), Some(values)) = (find(&tensor.indices), find(&tensor.values)) {
                 tensor.change(&indices, &values)
             } else {
-                let [indices, values] = [&tensor.indices, &tensor.values].map(|name| text::shown(name));
+                let [indices, values] = [&tensor.indices, &tensor.values].map(|name| text::escape(name));
                 Err(format!("it changed, but the delta has no '{indices}', or no '{values}'"))
             };
             let fault = |cause| Diagnostic::new(rules::DELTA_TENSOR, cause).tensor(&tensor.name).format();
@@ -192,7 +192,7 @@ impl Sparse {
 
 impl SparseTensor {
     /// A change, with places and values in these tensors.
-    fn change(&self, indices: &TensorInfo<'_>, values: &TensorInfo<'_>) -> Result<Change, String> {
+    fn change(&self, indices: &TensorInfo<'_>, values: &TensorInfo<'_>) -> Result<DialectChange, String> {
         let (Element::Plain(places), Element::Plain(dtype)) = (indices.element, values.element) else {
             return Err("its places or values are packed blocks".to_owned());
         };
@@ -210,13 +210,13 @@ impl SparseTensor {
                 "its places have the shape {places}, and its values {values}: each is a row, of one length"
             ));
         }
-        let places = Places { dtype: places, are_gaps: self.are_gaps };
+        let places = PositionWidth { dtype: places, are_gaps: self.are_gaps };
         let (shape, sum) = (self.shape.clone(), self.checksum);
-        Ok(Change::Elements { indices: indices.span, places, values: values.span, dtype, shape, sum })
+        Ok(DialectChange::Elements { indices: indices.span, places, values: values.span, dtype, shape, sum })
     }
 }
 
-impl Form {
+impl DialectForm {
     /// The metadata of a file of TRL.
     pub(crate) fn metadata(&self) -> BTreeMap<String, String> {
         let number = |version: &str| version.parse::<u64>().unwrap_or_default().to_string();
@@ -234,7 +234,7 @@ pub(crate) fn names_of(tensor: &str) -> [String; 2] {
 
 /// The parsed fields of a manifest.
 #[derive(Deserialize)]
-struct Manifest {
+struct SparseManifest {
     format: String,
     version: u64,
     step: u64,
@@ -279,7 +279,7 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read_again() {
-        let form = Form::new("sparse", Path::new("2.safetensors"), None, None, "blake3").expect("versions");
+        let form = DialectForm::new("sparse", Path::new("2.safetensors"), None, None, "blake3").expect("versions");
         let metadata: Vec<(String, String)> = form.expect("a form of others").metadata().into_iter().collect();
         let [places, values] = names_of("a");
         let read = Sparse::of_trl(&metadata, [&*places, &*values].into_iter()).expect("a delta");
@@ -301,6 +301,6 @@ mod tests {
         assert!(refused("p.safetensors", "../p.safetensors").contains("is not one of its folder"));
         assert!(refused("\"p.safetensors\"", "null").contains("and no file"));
         assert!(refused("\"compressed\": false", "\"compressed\": true").contains("compressed as a whole"));
-        assert!(refused("[{", "[3, {").contains("no manifest"));
+        assert!(refused("[{", "[3, {").contains("not a manifest"));
     }
 }

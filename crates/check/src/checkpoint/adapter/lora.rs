@@ -7,13 +7,13 @@ use std::collections::HashSet;
 
 use max_weights::rules::{self, Rule};
 use max_weights::tensor::{TensorInfo, checked_elements};
-use max_weights::text::{listed, shown};
+use max_weights::text::{escape, listed};
 use max_weights::{Diagnostic, Result};
 use serde_json::Value;
 
-use super::names::Patterns;
-use super::{AT_A_TIME, Config, Layer, layers, wrong_shape};
-use crate::checkpoint::sets::Set;
+use super::names::NamePatterns;
+use super::{AT_A_TIME, AdapterConfig, AdapterLayer, layers, wrong_shape};
+use crate::checkpoint::sets::CheckpointSet;
 use crate::folder::FolderContext;
 use crate::json::texts;
 
@@ -38,11 +38,11 @@ fn part(name: &str) -> Option<(&str, usize)> {
 }
 
 /// What the configuration says about all layers.
-pub(super) struct Said<'c> {
+pub(super) struct LoraConfig<'c> {
     config: &'c Value,
     /// The rank, and those of layers that have their own.
     rank: Option<u64>,
-    patterns: Patterns,
+    patterns: NamePatterns,
     ranks: Vec<Option<u64>>,
     is_dora: bool,
     /// Parameters that are not layers have a rank for each of their parts.
@@ -51,10 +51,10 @@ pub(super) struct Said<'c> {
     has_blocks: bool,
 }
 
-impl<'c> Said<'c> {
+impl<'c> LoraConfig<'c> {
     pub(super) fn of(config: &'c Value) -> Self {
         let map = config.get("rank_pattern").and_then(Value::as_object);
-        let patterns = Patterns::of_endings(map.into_iter().flat_map(|map| map.keys()).map(String::as_str));
+        let patterns = NamePatterns::of_endings(map.into_iter().flat_map(|map| map.keys()).map(String::as_str));
         Self {
             config,
             rank: config.get("r").map_or(Some(RANK), Value::as_u64).filter(|rank| *rank > 0),
@@ -77,23 +77,32 @@ impl<'c> Said<'c> {
     }
 }
 
-pub(super) fn check(set: &Set<'_>, config: Option<&Config>, context: &mut FolderContext<'_>) -> Result<()> {
+pub(super) fn check(
+    set: &CheckpointSet<'_>,
+    config: Option<&AdapterConfig>,
+    context: &mut FolderContext<'_>,
+) -> Result<()> {
     let layers = layers(set, part);
-    let said = config.map(|config| Said::of(&config.value));
+    let declared = config.map(|config| LoraConfig::of(&config.value));
     for (number, layer) in layers.iter().enumerate() {
         if number % AT_A_TIME == AT_A_TIME - 1 {
             (context.interrupt)()?;
         }
-        check_layer(set, layer, said.as_ref(), context);
+        check_layer(set, layer, declared.as_ref(), context);
     }
-    if let (Some(config), Some(said)) = (config.filter(|_| set.is_complete), &said) {
-        targets(set, &layers, config, said, context)?;
+    if let (Some(config), Some(declared)) = (config.filter(|_| set.is_complete), &declared) {
+        targets(set, &layers, config, declared, context)?;
         patterns(&layers, config, context);
     }
     Ok(())
 }
 
-fn check_layer(set: &Set<'_>, layer: &Layer<'_>, said: Option<&Said<'_>>, context: &mut FolderContext<'_>) {
+fn check_layer(
+    set: &CheckpointSet<'_>,
+    layer: &AdapterLayer<'_>,
+    declared: Option<&LoraConfig<'_>>,
+    context: &mut FolderContext<'_>,
+) {
     let (a, b) = match (layer.get(set, A), layer.get(set, B)) {
         (Some(a), Some(b)) => (a, b),
         (None, None) => return,
@@ -108,23 +117,23 @@ fn check_layer(set: &Set<'_>, layer: &Layer<'_>, said: Option<&Said<'_>>, contex
     };
     let (Some(rank), Some(outputs), Some(of_b)) = (a.shape.first(), b.shape.first(), b.shape.get(1)) else { return };
     // Convolutions in groups and matrices of blocks along the diagonal have a part of the rank in each row of B.
-    let in_parts = b.shape.len() > 2 || said.is_some_and(|said| said.has_blocks);
+    let in_parts = b.shape.len() > 2 || declared.is_some_and(|declared| declared.has_blocks);
     if rank != of_b && !(in_parts && *of_b > 0 && rank.is_multiple_of(*of_b)) {
         let expected: Vec<u64> = [*outputs, *rank].into_iter().chain(b.shape.iter().skip(2).copied()).collect();
         wrong_shape(set, &b, &expected, "for the rank of matrix A", context);
         return;
     }
-    let Some(said) = said else { return };
-    check_rank(set, layer, &a, *rank, said, context);
+    let Some(declared) = declared else { return };
+    check_rank(set, layer, &a, *rank, declared, context);
     match layer.get(set, MAGNITUDES) {
-        Some(magnitude) if !said.is_dora => {
+        Some(magnitude) if !declared.is_dora => {
             let cause = "use_dora is not set, so it is not used".to_owned();
             set.report(&magnitude, rules::ADAPTER_DORA, cause, context);
         }
         Some(magnitude) if checked_elements(magnitude.shape) != Some(*outputs) => {
             wrong_shape(set, &magnitude, &[*outputs], "for the outputs of matrix B", context);
         }
-        None if said.is_dora && set.is_complete => {
+        None if declared.is_dora && set.is_complete => {
             let cause = "use_dora is set, and its lora_magnitude_vector is missing".to_owned();
             set.report(&a, rules::ADAPTER_DORA, cause, context);
         }
@@ -133,16 +142,17 @@ fn check_layer(set: &Set<'_>, layer: &Layer<'_>, said: Option<&Said<'_>>, contex
 }
 
 fn check_rank(
-    set: &Set<'_>,
-    layer: &Layer<'_>,
+    set: &CheckpointSet<'_>,
+    layer: &AdapterLayer<'_>,
     a: &TensorInfo<'_>,
     rank: u64,
-    said: &Said<'_>,
+    declared: &LoraConfig<'_>,
     context: &mut FolderContext<'_>,
 ) {
-    let Some(ranks) = said.ranks(layer.in_model()) else { return };
-    let fits =
-        |expected: &u64| rank == *expected || said.has_parameters && *expected > 0 && rank.is_multiple_of(*expected);
+    let Some(ranks) = declared.ranks(layer.in_model()) else { return };
+    let fits = |expected: &u64| {
+        rank == *expected || declared.has_parameters && *expected > 0 && rank.is_multiple_of(*expected)
+    };
     if !ranks.iter().any(fits) {
         let expected = ranks.first().copied().unwrap_or_default();
         let cause = format!("its rank is {rank}; the configuration says {expected}");
@@ -152,24 +162,24 @@ fn check_rank(
 
 /// Whether the layers are those that the configuration names.
 pub(super) fn targets(
-    set: &Set<'_>,
-    layers: &[Layer<'_>],
-    config: &Config,
-    said: &Said<'_>,
+    set: &CheckpointSet<'_>,
+    layers: &[AdapterLayer<'_>],
+    config: &AdapterConfig,
+    declared: &LoraConfig<'_>,
     context: &mut FolderContext<'_>,
 ) -> Result<()> {
-    let (names, patterns) = match said.config.get("target_modules") {
+    let (names, patterns) = match declared.config.get("target_modules") {
         Some(Value::String(word)) if word == "all-linear" => return Ok(()),
-        Some(Value::String(expression)) => (Vec::new(), Patterns::of_expression(expression)),
+        Some(Value::String(expression)) => (Vec::new(), NamePatterns::of_expression(expression)),
         Some(Value::Array(_)) => {
-            let names = texts(said.config, "target_modules");
-            let patterns = Patterns::of_names(names.iter().copied());
+            let names = texts(declared.config, "target_modules");
+            let patterns = NamePatterns::of_names(names.iter().copied());
             (names, patterns)
         }
         _ => return Ok(()),
     };
     // Other adapted parameters have other names.
-    let has_others = said.has_parameters || said.config.get("ensure_weight_tying") == Some(&Value::Bool(true));
+    let has_others = declared.has_parameters || declared.config.get("ensure_weight_tying") == Some(&Value::Bool(true));
     if patterns.has_unknown || layers.is_empty() || has_others {
         return Ok(());
     }
@@ -181,12 +191,12 @@ pub(super) fn targets(
         let is_named = patterns.fitting(layer.in_model()).next().is_some();
         are_named &= is_named;
         if let Some(number) = layer.first().filter(|_| !is_named) {
-            let cause = format!("target_modules does not name {}", shown(layer.in_model()));
+            let cause = format!("target_modules does not name {}", escape(layer.in_model()));
             set.report(&set.table().get(number), rules::ADAPTER_TARGETS, cause, context);
         }
     }
     // What is excluded by name stays in the list of those that are named; and a list of other layers is reported as such.
-    let excludes = said.config.get("exclude_modules").is_some_and(|value| !value.is_null());
+    let excludes = declared.config.get("exclude_modules").is_some_and(|value| !value.is_null());
     if !excludes && are_named {
         unused(&patterns, names.into_iter(), layers, ("target_modules", rules::ADAPTER_TARGET_UNUSED), config, context);
     }
@@ -195,16 +205,16 @@ pub(super) fn targets(
 
 /// Reports names and patterns below a key that fit no layer.
 fn unused<'n>(
-    patterns: &Patterns,
+    patterns: &NamePatterns,
     names: impl Iterator<Item = &'n str>,
-    layers: &[Layer<'_>],
+    layers: &[AdapterLayer<'_>],
     (key, rule): (&str, &'static Rule),
-    config: &Config,
+    config: &AdapterConfig,
     context: &mut FolderContext<'_>,
 ) {
     let used: HashSet<usize> = layers.iter().flat_map(|layer| patterns.fitting(layer.in_model())).collect();
     let unused = names.enumerate().filter(|(number, _)| !used.contains(number));
-    let unused: Vec<String> = unused.map(|(_, name)| shown(name)).collect();
+    let unused: Vec<String> = unused.map(|(_, name)| escape(name)).collect();
     if !unused.is_empty() {
         let cause = format!("{key} names {}, which matches no layer of the adapter", listed(&unused));
         context.report(&config.path, Diagnostic::new(rule, cause));
@@ -212,11 +222,11 @@ fn unused<'n>(
 }
 
 /// Patterns that fit no layer.
-fn patterns(layers: &[Layer<'_>], config: &Config, context: &mut FolderContext<'_>) {
+fn patterns(layers: &[AdapterLayer<'_>], config: &AdapterConfig, context: &mut FolderContext<'_>) {
     for key in ["rank_pattern", "alpha_pattern"] {
         let Some(map) = config.value.get(key).and_then(Value::as_object) else { continue };
         let names = || map.keys().map(String::as_str);
-        let patterns = Patterns::of_endings(names());
+        let patterns = NamePatterns::of_endings(names());
         if !patterns.has_unknown {
             unused(&patterns, names(), layers, (key, rules::ADAPTER_PATTERN_UNUSED), config, context);
         }

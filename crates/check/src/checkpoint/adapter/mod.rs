@@ -10,12 +10,12 @@ use std::sync::Arc;
 
 use max_weights::rules;
 use max_weights::tensor::TensorInfo;
-use max_weights::text::{shape, shown};
+use max_weights::text::{escape, shape};
 use max_weights::{Diagnostic, Result};
 use serde_json::Value;
 
 use super::json;
-use super::sets::{Names, Set};
+use super::sets::{CheckpointSet, FolderNames};
 use crate::folder::FolderContext;
 use crate::json::{number, text, texts};
 use crate::kind::Kind;
@@ -44,7 +44,7 @@ const KINDS: [(&str, &str); 13] = [
 const PROMPT: &str = "prompt_embeddings";
 
 /// The configuration of an adapter, and where it is.
-struct Config {
+struct AdapterConfig {
     path: Arc<Path>,
     value: Value,
 }
@@ -55,13 +55,13 @@ const MAX_PARTS: usize = 5;
 const AT_A_TIME: usize = 1024;
 
 /// The tensors of a layer, by their numbers in the table.
-struct Layer<'s> {
+struct AdapterLayer<'s> {
     name: &'s str,
     parts: [Option<usize>; MAX_PARTS],
 }
 
-impl<'s> Layer<'s> {
-    fn get(&self, set: &'s Set<'_>, part: usize) -> Option<TensorInfo<'s>> {
+impl<'s> AdapterLayer<'s> {
+    fn get(&self, set: &'s CheckpointSet<'_>, part: usize) -> Option<TensorInfo<'s>> {
         self.parts.get(part).copied().flatten().map(|number| set.table().get(number))
     }
 
@@ -78,13 +78,13 @@ impl<'s> Layer<'s> {
 }
 
 /// The layers of an adapter; `part` says of a name which layer it is of, and which part.
-fn layers<'s>(set: &'s Set<'_>, part: impl Fn(&'s str) -> Option<(&'s str, usize)>) -> Vec<Layer<'s>> {
-    let mut layers: Vec<Layer<'s>> = Vec::new();
+fn layers<'s>(set: &'s CheckpointSet<'_>, part: impl Fn(&'s str) -> Option<(&'s str, usize)>) -> Vec<AdapterLayer<'s>> {
+    let mut layers: Vec<AdapterLayer<'s>> = Vec::new();
     let mut by_name: HashMap<&str, usize> = HashMap::new();
     for (number, info) in set.table().iter().enumerate() {
         let Some((name, part)) = part(info.name) else { continue };
         let at = *by_name.entry(name).or_insert_with(|| {
-            layers.push(Layer { name, parts: [None; MAX_PARTS] });
+            layers.push(AdapterLayer { name, parts: [None; MAX_PARTS] });
             layers.len() - 1
         });
         if let Some(place) = layers.get_mut(at).and_then(|layer| layer.parts.get_mut(part)) {
@@ -94,12 +94,16 @@ fn layers<'s>(set: &'s Set<'_>, part: impl Fn(&'s str) -> Option<(&'s str, usize
     layers
 }
 
-pub(super) fn check(names: &Names<'_>, sets: &[Set<'_>], context: &mut FolderContext<'_>) -> Result<()> {
+pub(super) fn check(
+    names: &FolderNames<'_>,
+    sets: &[CheckpointSet<'_>],
+    context: &mut FolderContext<'_>,
+) -> Result<()> {
     let entry = names.file(CONFIG).filter(|entry| entry.kind != Kind::LfsPointer);
     let value = json::read(entry, context);
     // AdapterHub has files with this name, too, without any key of peft.
     let value = value.filter(|value| text(value, "peft_type").is_some());
-    let config = entry.zip(value).map(|(entry, value)| Config { path: entry.path.clone(), value });
+    let config = entry.zip(value).map(|(entry, value)| AdapterConfig { path: entry.path.clone(), value });
     let has_weights = names.folder.files.iter().any(|entry| entry.name().starts_with(STEM));
     if let Some(config) = config.as_ref().filter(|_| names.folder.is_whole && !has_weights) {
         let cause = format!("there is no {STEM}.safetensors in the same folder");
@@ -113,7 +117,7 @@ pub(super) fn check(names: &Names<'_>, sets: &[Set<'_>], context: &mut FolderCon
             continue;
         }
         if set.stem == STEM && names.folder.is_whole && names.file(CONFIG).is_none() {
-            let cause = format!("there is no {CONFIG} in the folder of {}", shown(&file));
+            let cause = format!("there is no {CONFIG} in the folder of {}", escape(&file));
             context.report(&set.path, Diagnostic::new(rules::ADAPTER_CONFIG_MISSING, cause));
         }
         // The layers of adapters of other programs have two matrices, too.
@@ -124,58 +128,63 @@ pub(super) fn check(names: &Names<'_>, sets: &[Set<'_>], context: &mut FolderCon
     Ok(())
 }
 
-fn with_config(set: &Set<'_>, config: &Config, context: &mut FolderContext<'_>) -> Result<()> {
-    let said = text(&config.value, "peft_type").unwrap_or_default();
-    if !is_of_kind(set, said, config, context) {
+fn with_config(set: &CheckpointSet<'_>, config: &AdapterConfig, context: &mut FolderContext<'_>) -> Result<()> {
+    let declared = text(&config.value, "peft_type").unwrap_or_default();
+    if !is_of_kind(set, declared, config, context) {
         return Ok(());
     }
     modules_to_save(set, config, context);
-    match said {
+    match declared {
         "LORA" => lora::check(set, Some(config), context),
         "PROMPT_TUNING" | "P_TUNING" | "PREFIX_TUNING" => {
-            prompt(set, said, &config.value, context);
+            prompt(set, declared, &config.value, context);
             Ok(())
         }
-        _ => others::check(set, said, config, context),
+        _ => others::check(set, declared, config, context),
     }
 }
 
 /// Whether the tensors belong to the declared kind of adapter; true for unknown kinds.
-fn is_of_kind(set: &Set<'_>, said: &str, config: &Config, context: &mut FolderContext<'_>) -> bool {
-    let Some((_, mark)) = KINDS.iter().find(|(kind, _)| *kind == said) else { return true };
+fn is_of_kind(
+    set: &CheckpointSet<'_>,
+    declared: &str,
+    config: &AdapterConfig,
+    context: &mut FolderContext<'_>,
+) -> bool {
+    let Some((_, mark)) = KINDS.iter().find(|(kind, _)| *kind == declared) else { return true };
     let has = |mark: &str| set.table().iter().any(|info| info.name.contains(mark));
     if has(mark) || !set.is_complete {
         return true;
     }
     let found = KINDS.iter().find(|(_, mark)| has(mark)).map(|(kind, _)| *kind);
     let cause = match found {
-        Some(found) => format!("peft_type is {said}, but the tensors are those of {found}"),
-        None => format!("peft_type is {said}, but no tensor has {} in its name", mark.trim_start_matches('.')),
+        Some(found) => format!("peft_type is {declared}, but the tensors are those of {found}"),
+        None => format!("peft_type is {declared}, but no tensor has {} in its name", mark.trim_start_matches('.')),
     };
     context.report(&config.path, Diagnostic::new(rules::ADAPTER_TYPE, cause));
     false
 }
 
 /// At least one of the fully trained modules is stored: peft adds names to the list that a model need not have.
-fn modules_to_save(set: &Set<'_>, config: &Config, context: &mut FolderContext<'_>) {
+fn modules_to_save(set: &CheckpointSet<'_>, config: &AdapterConfig, context: &mut FolderContext<'_>) {
     let modules = texts(&config.value, "modules_to_save");
     if modules.is_empty() || !set.is_complete {
         return;
     }
-    let is_there = |module: &&str| {
+    let is_present = |module: &&str| {
         let inside = format!(".{module}.");
         set.table().iter().any(|info| info.name.contains(&inside) || info.name.starts_with(&inside[1..]))
     };
     // Real lists are short; the rest of a longer one is ignored.
-    if !modules.iter().take(64).any(is_there) {
-        let listed: Vec<String> = modules.iter().take(8).map(|module| shown(module)).collect();
+    if !modules.iter().take(64).any(is_present) {
+        let listed: Vec<String> = modules.iter().take(8).map(|module| escape(module)).collect();
         let cause = format!("modules_to_save names {}, but no tensor belongs to them", listed.join(", "));
         context.report(&config.path, Diagnostic::new(rules::ADAPTER_MODULES_TO_SAVE, cause));
     }
 }
 
 /// The embeddings of virtual tokens.
-fn prompt(set: &Set<'_>, kind: &str, config: &Value, context: &mut FolderContext<'_>) {
+fn prompt(set: &CheckpointSet<'_>, kind: &str, config: &Value, context: &mut FolderContext<'_>) {
     let (Some(info), Some(tokens), Some(width)) =
         (set.find(PROMPT), number(config, "num_virtual_tokens"), number(config, "token_dim"))
     else {
@@ -192,7 +201,13 @@ fn prompt(set: &Set<'_>, kind: &str, config: &Value, context: &mut FolderContext
     wrong_shape(set, &info, &expected, "by the configuration", context);
 }
 
-fn wrong_shape(set: &Set<'_>, info: &TensorInfo<'_>, expected: &[u64], why: &str, context: &mut FolderContext<'_>) {
+fn wrong_shape(
+    set: &CheckpointSet<'_>,
+    info: &TensorInfo<'_>,
+    expected: &[u64],
+    why: &str,
+    context: &mut FolderContext<'_>,
+) {
     if info.shape != expected {
         let cause = format!("it has the shape {}; expected {} {why}", shape(info.shape), shape(expected));
         set.report(info, rules::ADAPTER_SHAPE, cause, context);

@@ -7,14 +7,14 @@ use regex_lite::Regex;
 use crate::expressions::{MAX_EXPRESSIONS, whole};
 
 /// Some names, each with its number.
-pub(super) struct Patterns {
+pub(super) struct NamePatterns {
     plain: HashMap<String, usize>,
     expressions: Vec<(Regex, usize)>,
     /// Some patterns could not be read, so a name that matches none proves nothing.
     pub(super) has_unknown: bool,
 }
 
-impl Patterns {
+impl NamePatterns {
     /// Whole names or endings of names.
     pub(super) fn of_names<'n>(names: impl IntoIterator<Item = &'n str>) -> Self {
         let plain = names.into_iter().enumerate().map(|(number, name)| (name.to_owned(), number)).collect();

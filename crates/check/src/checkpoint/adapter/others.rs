@@ -13,16 +13,16 @@ use max_weights::Result;
 use max_weights::rules;
 use max_weights::tensor::TensorInfo;
 
-use super::lora::{Said, targets};
-use super::{AT_A_TIME, Config, Layer, MAX_PARTS, layers, wrong_shape};
-use crate::checkpoint::sets::Set;
+use super::lora::{LoraConfig, targets};
+use super::{AT_A_TIME, AdapterConfig, AdapterLayer, MAX_PARTS, layers, wrong_shape};
+use crate::checkpoint::sets::CheckpointSet;
 use crate::folder::FolderContext;
 
 /// The number of the part with which the others have other shapes.
 const OTHER_SHAPES: usize = MAX_PARTS - 1;
 
 /// What the layers of a kind of adapter consist of.
-struct Kind {
+struct AdapterKind {
     name: &'static str,
     /// Each part, with the dimension that is the rank.
     parts: &'static [(&'static str, Option<usize>)],
@@ -32,53 +32,64 @@ struct Kind {
     has_rank: bool,
 }
 
-const KINDS: [Kind; 4] = [
-    Kind {
+const KINDS: [AdapterKind; 4] = [
+    AdapterKind {
         name: "ADALORA",
         parts: &[("lora_A", Some(0)), ("lora_B", Some(1)), ("lora_E", Some(0))],
         other_shapes: "",
         has_rank: false,
     },
-    Kind {
+    AdapterKind {
         name: "LOHA",
         parts: &[("hada_w1_a", Some(1)), ("hada_w1_b", Some(0)), ("hada_w2_a", Some(1)), ("hada_w2_b", Some(0))],
         other_shapes: "hada_t1",
         has_rank: true,
     },
-    Kind {
+    AdapterKind {
         name: "VERA",
         parts: &[("vera_lambda_d", Some(0)), ("vera_lambda_b", None)],
         other_shapes: "",
         has_rank: true,
     },
-    Kind { name: "IA3", parts: &[("ia3_l", None)], other_shapes: "", has_rank: false },
+    AdapterKind { name: "IA3", parts: &[("ia3_l", None)], other_shapes: "", has_rank: false },
 ];
 
 /// Looks at the layers of an adapter of this kind, if it is one of these.
-pub(super) fn check(set: &Set<'_>, kind: &str, config: &Config, context: &mut FolderContext<'_>) -> Result<()> {
+pub(super) fn check(
+    set: &CheckpointSet<'_>,
+    kind: &str,
+    config: &AdapterConfig,
+    context: &mut FolderContext<'_>,
+) -> Result<()> {
     let Some(kind) = KINDS.iter().find(|known| known.name == kind) else { return Ok(()) };
     let layers = layers(set, |name| {
         let (layer, last) = name.rsplit_once('.')?;
         let part = kind.parts.iter().position(|(part, _)| *part == last);
         Some((layer, part.or((last == kind.other_shapes).then_some(OTHER_SHAPES))?))
     });
-    let said = Said::of(&config.value);
+    let declared = LoraConfig::of(&config.value);
     for (number, layer) in layers.iter().enumerate() {
         if number % AT_A_TIME == AT_A_TIME - 1 {
             (context.interrupt)()?;
         }
-        check_layer(set, kind, layer, &said, context);
+        check_layer(set, kind, layer, &declared, context);
     }
     if set.is_complete {
-        targets(set, &layers, config, &said, context)?;
+        targets(set, &layers, config, &declared, context)?;
     }
     Ok(())
 }
 
-fn check_layer(set: &Set<'_>, kind: &Kind, layer: &Layer<'_>, said: &Said<'_>, context: &mut FolderContext<'_>) {
+fn check_layer(
+    set: &CheckpointSet<'_>,
+    kind: &AdapterKind,
+    layer: &AdapterLayer<'_>,
+    declared: &LoraConfig<'_>,
+    context: &mut FolderContext<'_>,
+) {
     let get = |part: usize| layer.get(set, part);
-    let there: Vec<TensorInfo<'_>> = (0..kind.parts.len()).filter_map(get).collect();
-    let Some(first) = there.first() else { return };
+    let present: Vec<TensorInfo<'_>> = (0..kind.parts.len()).filter_map(get).collect();
+    let Some(first) = present.first() else { return };
     for (part, (name, _)) in kind.parts.iter().enumerate() {
         if get(part).is_none() && set.is_complete {
             set.report(first, rules::ADAPTER_PAIR, format!("its {name} is missing"), context);
@@ -94,7 +105,7 @@ fn check_layer(set: &Set<'_>, kind: &Kind, layer: &Layer<'_>, said: &Said<'_>, c
         match rank {
             None => {
                 rank = Some(found);
-                let ranks = said.ranks(layer.in_model()).filter(|_| kind.has_rank);
+                let ranks = declared.ranks(layer.in_model()).filter(|_| kind.has_rank);
                 if let Some(expected) =
                     ranks.filter(|ranks| !ranks.contains(&found)).and_then(|ranks| ranks.first().copied())
                 {

@@ -6,9 +6,9 @@ use std::io::{self, Write};
 use max_weights::rules::{Severity, Verdict};
 use max_weights::{Diagnostic, text};
 
-use super::summary::{DEPTHS, Summary, seconds};
+use super::summary::{DEPTHS, ReportSummary, seconds};
 use super::xml::lines;
-use super::{PROGRAM, Places, Settings, VERSION, place, time, word, worst_first};
+use super::{PROGRAM, ReportPaths, Settings, VERSION, place, time, word, worst_first};
 use crate::report::{FileReport, Report};
 
 /// Findings that are listed, the worst first.
@@ -25,8 +25,8 @@ const MAX_OPEN: usize = 10;
 const STYLE: &str = include_str!("style.css");
 
 pub(super) fn write(report: &Report, settings: &Settings, out: &mut dyn Write) -> io::Result<()> {
-    let summary = Summary::new(report);
-    let mut places = Places::new(&settings.root);
+    let summary = ReportSummary::new(report);
+    let mut places = ReportPaths::new(&settings.root);
     write!(
         out,
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
@@ -38,12 +38,12 @@ pub(super) fn write(report: &Report, settings: &Settings, out: &mut dyn Write) -
         time(settings.started).replace('T', " ")
     )?;
     for (verdict, sentence) in summary.verdicts(report) {
-        writeln!(out, "<li class=\"{}\">{}</li>", class(verdict), shown(&sentence))?;
+        writeln!(out, "<li class=\"{}\">{}</li>", class(verdict), display(&sentence))?;
     }
     writeln!(
         out,
         "</ul>\n<p>{}</p>\n<p class=\"soft\">{}, {}, looked at in {} at the level {}</p>\n</header>\n<section>\n<h2>Findings</h2>",
-        shown(&summary.counts(report, settings)),
+        display(&summary.counts(report, settings)),
         text::plural(report.files.len() as u64, "file"),
         text::size(report.bytes()),
         seconds(report),
@@ -53,9 +53,9 @@ pub(super) fn write(report: &Report, settings: &Settings, out: &mut dyn Write) -
     for (number, finding) in worst.iter().take(MAX_ROWS).enumerate() {
         write_finding(finding, places.name(finding.file()), number < MAX_OPEN, out)?;
     }
-    let left_out = worst.len().saturating_sub(MAX_ROWS) as u64 + report.left_out;
-    if left_out > 0 {
-        let findings = text::plural(left_out, "finding");
+    let omitted = worst.len().saturating_sub(MAX_ROWS) as u64 + report.omitted;
+    if omitted > 0 {
+        let findings = text::plural(omitted, "finding");
         writeln!(
             out,
             "<p class=\"soft\">{findings} left out: the worst are listed, and of rules that are broken very often in one file the first.</p>"
@@ -73,7 +73,7 @@ pub(super) fn write(report: &Report, settings: &Settings, out: &mut dyn Write) -
         let depths: Vec<_> =
             depths.map(|(depth, count)| format!("{} {}", text::grouped(*count), depth.name())).collect();
         let (files, size) = (text::grouped(kind.files), text::size(kind.bytes));
-        let (name, depths) = (shown(kind.kind), depths.join(", "));
+        let (name, depths) = (display(kind.kind), depths.join(", "));
         writeln!(out, "<tr><td>{name}</td>{}{}<td>{depths}</td></tr>", number(&files), number(&size))?;
     }
     writeln!(
@@ -108,8 +108,9 @@ fn write_finding(finding: &Diagnostic, path: &str, may_open: bool, out: &mut dyn
     };
     let open = if may_open && rule.verdict == Verdict::Malicious { " open" } else { "" };
     let inside = place::inside(finding);
-    let inside = if inside.is_empty() { inside } else { format!(" · {}", shown(&inside)) };
-    let evidence = finding.evidence.as_deref().map(|text| format!("<pre>{}</pre>\n", shown(text))).unwrap_or_default();
+    let inside = if inside.is_empty() { inside } else { format!(" · {}", display(&inside)) };
+    let evidence =
+        finding.evidence.as_deref().map(|text| format!("<pre>{}</pre>\n", display(text))).unwrap_or_default();
     writeln!(
         out,
         "<details class=\"finding {class}\"{open}>\n\
@@ -118,20 +119,20 @@ fn write_finding(finding: &Diagnostic, path: &str, may_open: bool, out: &mut dyn
          <div>\n{evidence}<p>{}</p>\n<p class=\"soft\"><code>{}</code>: {}. Why files are like that: {}.</p>\n</div>\n</details>",
         word(rule),
         rule.code,
-        shown(&finding.message),
-        shown(path),
-        shown(&finding.help),
+        display(&finding.message),
+        display(path),
+        display(&finding.help),
         rule.id,
-        shown(rule.meaning),
-        shown(rule.cause)
+        display(rule.meaning),
+        display(rule.cause)
     )
 }
 
 fn write_file(file: &FileReport, path: &str, out: &mut dyn Write) -> io::Result<()> {
     let soft = |text: String| format!("<br><span class=\"soft\">{text}</span>");
-    let note = file.note.as_deref().map(|note| soft(shown(note))).unwrap_or_default();
+    let note = file.note.as_deref().map(|note| soft(display(note))).unwrap_or_default();
     let tensors = file.tensors.map(|tensors| soft(text::plural(tensors, "tensor"))).unwrap_or_default();
-    write!(out, "<tr><td class=\"path\"><code>{}</code>{note}", shown(path))?;
+    write!(out, "<tr><td class=\"path\"><code>{}</code>{note}", display(path))?;
     if !file.globals.is_empty() {
         let mut globals: Vec<_> = file.globals.iter().collect();
         globals.sort_by(|a, b| b.danger.cmp(&a.danger).then_with(|| (&a.module, &a.name).cmp(&(&b.module, &b.name))));
@@ -140,7 +141,7 @@ fn write_file(file: &FileReport, path: &str, out: &mut dyn Write) -> io::Result<
             "\n<details><summary class=\"soft\">classes and functions in its pickles</summary><ul class=\"globals\">"
         )?;
         for global in globals.iter().take(MAX_GLOBALS) {
-            let (safety, name) = (global.safety(), shown(&format!("{}.{}", global.module, global.name)));
+            let (safety, name) = (global.safety(), display(&format!("{}.{}", global.module, global.name)));
             writeln!(out, "<li class=\"{safety}\" title=\"{safety}\"><code>{name}</code></li>")?;
         }
         if let Some(more) = globals.len().checked_sub(MAX_GLOBALS).filter(|more| *more > 0) {
@@ -152,7 +153,7 @@ fn write_file(file: &FileReport, path: &str, out: &mut dyn Write) -> io::Result<
     writeln!(
         out,
         "</td><td>{}{tensors}</td>{}<td>{}</td><td class=\"{}\"><span class=\"badge\">{}</span></td></tr>",
-        shown(&file.kind),
+        display(&file.kind),
         number(&size),
         file.depth.name(),
         class(verdict),
@@ -165,7 +166,7 @@ fn number(text: &str) -> String {
 }
 
 /// A text of a file, without markup or control characters.
-fn shown(text: &str) -> String {
+fn display(text: &str) -> String {
     lines(&text::cut(text, MAX_TEXT))
 }
 

@@ -1,12 +1,12 @@
 //! What the tags of a template may not have: attributes that lead into Python, however their names are composed, and endless loops.
 
 use max_weights::rules::{self, Rule};
-use max_weights::text::shown;
+use max_weights::text::escape;
 
 use super::names::{self, inside_in, inside_of_format, is_inside};
-use super::origin::{Origin, Origins, arguments, end_of_group, is, is_value, position};
-use super::tokens::{Placed, Tag, Token};
-use super::{Broken, MAX_TAG_TOKENS};
+use super::origin::{Origins, TextOrigin, arguments, end_of_group, is, is_value, position};
+use super::tokens::{PlacedToken, Tag, TemplateToken};
+use super::{MAX_TAG_TOKENS, TemplateFault};
 
 /// Items of a range that no chat template needs; Jinja's sandbox allows a tenth of it.
 const MAX_ITEMS: f64 = 1_000_000.0;
@@ -15,46 +15,49 @@ const MAX_ITEMS: f64 = 1_000_000.0;
 const MAX_BROKEN: usize = 1000;
 
 /// Looks through a tag.
-pub(super) fn look(tag: &Tag<'_>, origins: &Origins<'_>, broken: &mut Vec<Broken>) {
+pub(super) fn look(tag: &Tag<'_>, origins: &Origins<'_>, broken: &mut Vec<TemplateFault>) {
     // What is very long is looked at token by token only.
     let is_long = tag.tokens.len() > MAX_TAG_TOKENS;
     let mut look = Look { tokens: &tag.tokens, origins, broken };
-    if let (true, Some(Token::Name(word @ ("import" | "include" | "extends" | "from")))) = (tag.is_block, look.token(0))
+    if let (true, Some(TemplateToken::Name(word @ ("import" | "include" | "extends" | "from")))) =
+        (tag.is_block, look.token(0))
     {
         let sentence = format!("it would {word} another template");
         look.report(0, rules::REPOSITORY_TEMPLATE_INCLUDE, sentence);
     }
-    let is_filter = tag.is_block && look.token(0) == Some(&Token::Name("filter"));
+    let is_filter = tag.is_block && look.token(0) == Some(&TemplateToken::Name("filter"));
     for (at, placed) in tag.tokens.iter().enumerate() {
         match &placed.token {
-            Token::Name(name) if look.has(at.wrapping_sub(1), ".") => look.attribute(at, name, at.wrapping_sub(2)),
-            Token::Name(name) if !is_long && (look.has(at.wrapping_sub(1), "|") || is_filter && at == 1) => {
+            TemplateToken::Name(name) if look.has(at.wrapping_sub(1), ".") => {
+                look.attribute(at, name, at.wrapping_sub(2))
+            }
+            TemplateToken::Name(name) if !is_long && (look.has(at.wrapping_sub(1), "|") || is_filter && at == 1) => {
                 look.filter(at, name);
             }
-            Token::Name(name) if inside_in(name).is_some() => {
-                look.escape(at, format!("it has the name {}, a Python internal", shown(name)));
+            TemplateToken::Name(name) if inside_in(name).is_some() => {
+                look.escape(at, format!("it has the name {}, a Python internal", escape(name)));
             }
-            Token::Name(name) if look.has(at + 1, "=") && is_inside(name) => {
-                look.escape(at, format!("the argument '{}' names a Python internal", shown(name)));
+            TemplateToken::Name(name) if look.has(at + 1, "=") && is_inside(name) => {
+                look.escape(at, format!("the argument '{}' names a Python internal", escape(name)));
             }
-            Token::Name("range") if look.has(at + 1, "(") && !is_long => look.range(at + 1),
-            Token::Text(text) => look.text(at, text),
-            Token::Sign("[") if !is_long && is_value(&tag.tokens, at) => look.item(at),
-            Token::Sign("(") if !is_long => look.format(at),
-            Token::Sign("*" | "**") => look.product(at),
+            TemplateToken::Name("range") if look.has(at + 1, "(") && !is_long => look.range(at + 1),
+            TemplateToken::Text(text) => look.text(at, text),
+            TemplateToken::Sign("[") if !is_long && is_value(&tag.tokens, at) => look.item(at),
+            TemplateToken::Sign("(") if !is_long => look.format(at),
+            TemplateToken::Sign("*" | "**") => look.product(at),
             _ => {}
         }
     }
 }
 
 struct Look<'l, 't> {
-    tokens: &'l [Placed<'t>],
+    tokens: &'l [PlacedToken<'t>],
     origins: &'l Origins<'t>,
-    broken: &'l mut Vec<Broken>,
+    broken: &'l mut Vec<TemplateFault>,
 }
 
 impl<'t> Look<'_, 't> {
-    fn token(&self, at: usize) -> Option<&Token<'t>> {
+    fn token(&self, at: usize) -> Option<&TemplateToken<'t>> {
         self.tokens.get(at).map(|placed| &placed.token)
     }
 
@@ -67,7 +70,7 @@ impl<'t> Look<'_, 't> {
         let (first, last) = (at.saturating_sub(3), (at + 3).min(self.tokens.len().saturating_sub(1)));
         let start = self.tokens.get(first).map_or(placed.start, |first| first.start);
         let end = self.tokens.get(last).map_or(placed.end, |last| last.end);
-        self.broken.push(Broken { rule, sentence: sentence.into(), line: placed.line, start, end });
+        self.broken.push(TemplateFault { rule, sentence: sentence.into(), line: placed.line, start, end });
     }
 
     fn escape(&mut self, at: usize, sentence: impl Into<String>) {
@@ -77,9 +80,9 @@ impl<'t> Look<'_, 't> {
     /// An attribute or item of this name (empty: unknown) is taken of the expression that ends at `of`.
     fn attribute(&mut self, at: usize, name: &str, of: usize) {
         if is_inside(name) {
-            return self.escape(at, format!("it reaches for {}, a Python internal", shown(name)));
+            return self.escape(at, format!("it reaches for {}, a Python internal", escape(name)));
         }
-        let Some(Token::Name(base)) = self.token(of) else { return };
+        let Some(TemplateToken::Name(base)) = self.token(of) else { return };
         let base = *base;
         if self.has(of.wrapping_sub(1), ".") || self.origins.is_bound(base) {
             return;
@@ -129,8 +132,8 @@ impl<'t> Look<'_, 't> {
         if behind == end {
             return self.attribute(open, &text, open.wrapping_sub(1));
         }
-        let is_slice = position(inside, &Token::Sign(":")).is_some();
-        if !is_slice && self.origins.of(inside) == Origin::Computed {
+        let is_slice = position(inside, &TemplateToken::Sign(":")).is_some();
+        if !is_slice && self.origins.of(inside) == TextOrigin::Computed {
             self.report(open, rules::REPOSITORY_TEMPLATE_COMPUTED, "it takes an item by a name that it computes");
         }
         self.attribute(open, "", open.wrapping_sub(1));
@@ -139,15 +142,17 @@ impl<'t> Look<'_, 't> {
     /// A filter, which may take attributes by their names.
     fn filter(&mut self, at: usize, name: &str) {
         let all = if self.has(at + 1, "(") { arguments(self.tokens, at + 1) } else { Vec::new() };
-        let by_name = |wanted: &str| {
+        let by_name = |requested: &str| {
             all.iter().find_map(|argument| match argument {
-                [name, sign, value @ ..] if name.token == Token::Name(wanted) && is(sign, "=") => Some(value),
+                [name, sign, value @ ..] if name.token == TemplateToken::Name(requested) && is(sign, "=") => {
+                    Some(value)
+                }
                 _ => None,
             })
         };
         let by_place = |number: usize| all.get(number).copied();
-        let text = |value: &[Placed<'t>]| match value {
-            [Placed { token: Token::Text(text), .. }] => Some(text.clone()),
+        let text = |value: &[PlacedToken<'t>]| match value {
+            [PlacedToken { token: TemplateToken::Text(text), .. }] => Some(text.clone()),
             _ => None,
         };
         let maps = || by_place(0).filter(|_| by_name("attribute").is_none());
@@ -171,28 +176,30 @@ impl<'t> Look<'_, 't> {
                 let of = at.wrapping_sub(2);
                 path.split('.').for_each(|part| self.attribute(at, part, of));
             }
-            (None, [Placed { token: Token::Number(_), .. }]) => {}
+            (None, [PlacedToken { token: TemplateToken::Number(_), .. }]) => {}
             (None, _) => self.escape(at, format!("the filter '{name}' takes an attribute whose name is computed")),
         }
     }
 
     /// A string is filled in that may reach into what it is given: `x.format(…)`.
     fn format(&mut self, open: usize) {
-        let is_format =
-            matches!(open.checked_sub(1).and_then(|at| self.token(at)), Some(Token::Name("format" | "format_map")));
+        let is_format = matches!(
+            open.checked_sub(1).and_then(|at| self.token(at)),
+            Some(TemplateToken::Name("format" | "format_map"))
+        );
         let Some(last) = open.checked_sub(3).filter(|at| is_format && self.has(at + 1, ".")) else { return };
         // From the bracket that this one closes, or the name or text itself.
         let mut depth = 0_usize;
         let first = (0..=last).rev().find(|at| {
             match self.token(*at) {
-                Some(Token::Sign(")" | "]" | "}")) => depth += 1,
-                Some(Token::Sign("(" | "[" | "{")) => depth = depth.saturating_sub(1),
+                Some(TemplateToken::Sign(")" | "]" | "}")) => depth += 1,
+                Some(TemplateToken::Sign("(" | "[" | "{")) => depth = depth.saturating_sub(1),
                 _ => {}
             }
             depth == 0
         });
         let pattern = self.tokens.get(first.unwrap_or(last)..=last).unwrap_or_default();
-        if self.origins.of(pattern) == Origin::Computed {
+        if self.origins.of(pattern) == TextOrigin::Computed {
             self.report(open, rules::REPOSITORY_TEMPLATE_COMPUTED, "it fills in a string that it computes");
         }
     }
@@ -218,7 +225,8 @@ impl<'t> Look<'_, 't> {
     fn product(&mut self, at: usize) {
         let number = |at: usize| self.token(at).and_then(|token| self.origins.number(token));
         let (left, right) = (at.checked_sub(1).and_then(number), number(at + 1));
-        let is_list = |at: usize| matches!(self.token(at), Some(Token::Text(_) | Token::Sign("[" | "]")));
+        let is_list =
+            |at: usize| matches!(self.token(at), Some(TemplateToken::Text(_) | TemplateToken::Sign("[" | "]")));
         let is_many = |number: Option<f64>| number.is_some_and(|number| number > MAX_ITEMS);
         let exhausts = if self.has(at, "**") {
             is_many(right) || is_many(left.zip(right).map(|(left, right)| left.powf(right)))

@@ -13,7 +13,7 @@ use max_weights::rules::{self, Rule};
 use max_weights::text::cut;
 
 use origin::Origins;
-use tokens::{Tag, Token, decoded, tags};
+use tokens::{Tag, TemplateToken, decoded, tags};
 
 /// Longer templates are looked through for names alone. The longest of well-known models have some 20 KB.
 const MAX_BYTES: usize = 1 << 20;
@@ -31,7 +31,7 @@ const ALONE: [&str; 11] =
     ["break", "continue", "debug", "do", "elif", "else", "extends", "from", "import", "include", "pluralize"];
 
 /// What is in a template that should not.
-struct Broken {
+struct TemplateFault {
     rule: &'static Rule,
     sentence: String,
     line: usize,
@@ -106,7 +106,9 @@ fn unbalanced(tags: &[Tag<'_>]) -> Option<String> {
     let mut open = Vec::new();
     for tag in tags.iter().filter(|tag| tag.is_block) {
         let Some(first) = tag.tokens.first() else { continue };
-        let Token::Name(word) = first.token else { return Some(format!("line {}: a tag has no name", first.line)) };
+        let TemplateToken::Name(word) = first.token else {
+            return Some(format!("line {}: a tag has no name", first.line));
+        };
         let is_set = word == "set" && tag.tokens.iter().any(|placed| origin::is(placed, "="));
         if BLOCKS.contains(&word) {
             open.extend((!is_set).then_some(word));

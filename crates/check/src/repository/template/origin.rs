@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use super::tokens::{Placed, Tag, Token};
+use super::tokens::{PlacedToken, Tag, TemplateToken};
 
 /// Passes that resolve names; the value of one may depend on another.
 const MAX_PASSES: usize = 8;
@@ -24,7 +24,7 @@ const KEYWORDS: [&str; 12] =
 
 /// Where a text comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub(super) enum Origin {
+pub(super) enum TextOrigin {
     /// From the conversation or other data that the template is rendered with; or it is a number.
     #[default]
     Data,
@@ -37,8 +37,8 @@ pub(super) enum Origin {
 /// What the names of a template refer to.
 #[derive(Default)]
 pub(super) struct Origins<'t> {
-    variables: HashMap<&'t str, Origin>,
-    attributes: HashMap<&'t str, Origin>,
+    variables: HashMap<&'t str, TextOrigin>,
+    attributes: HashMap<&'t str, TextOrigin>,
     numbers: HashMap<&'t str, f64>,
     /// The only text of a name; `None` if it has several.
     texts: HashMap<&'t str, Option<String>>,
@@ -67,22 +67,23 @@ impl<'t> Origins<'t> {
     }
 
     /// What a tag gives names.
-    fn define(&mut self, tokens: &[Placed<'t>], is_new: &mut bool) {
-        let Some((Token::Name(word), rest)) = tokens.split_first().map(|(first, rest)| (&first.token, rest)) else {
+    fn define(&mut self, tokens: &[PlacedToken<'t>], is_new: &mut bool) {
+        let Some((TemplateToken::Name(word), rest)) = tokens.split_first().map(|(first, rest)| (&first.token, rest))
+        else {
             return;
         };
         let (targets, origin) = match *word {
-            "set" => match position(rest, &Token::Sign("=")) {
+            "set" => match position(rest, &TemplateToken::Sign("=")) {
                 Some(at) => {
                     let (targets, value) = (rest.get(..at).unwrap_or_default(), rest.get(at + 1..).unwrap_or_default());
-                    if let [Placed { token: Token::Name(name), .. }] = targets {
+                    if let [PlacedToken { token: TemplateToken::Name(name), .. }] = targets {
                         self.constant(name, value);
                     }
                     (targets, self.of(value))
                 }
-                None => (rest, Origin::Computed),
+                None => (rest, TextOrigin::Computed),
             },
-            "for" => match position(rest, &Token::Name("in")) {
+            "for" => match position(rest, &TemplateToken::Name("in")) {
                 Some(at) => (rest.get(..at).unwrap_or_default(), self.of(rest.get(at + 1..).unwrap_or_default())),
                 None => return,
             },
@@ -97,9 +98,9 @@ impl<'t> Origins<'t> {
             "macro" | "call" => {
                 let open = rest.iter().position(|sign| is(sign, "(")).unwrap_or(rest.len());
                 let is_macro = *word == "macro";
-                self.keep(rest.get(..open).filter(|_| is_macro).unwrap_or_default(), Origin::Computed, is_new);
+                self.keep(rest.get(..open).filter(|_| is_macro).unwrap_or_default(), TextOrigin::Computed, is_new);
                 for argument in arguments(rest, open).into_iter().filter(|_| is_macro || open == 0) {
-                    self.keep(argument.get(..1).unwrap_or_default(), Origin::Constant, is_new);
+                    self.keep(argument.get(..1).unwrap_or_default(), TextOrigin::Constant, is_new);
                 }
                 return;
             }
@@ -108,10 +109,10 @@ impl<'t> Origins<'t> {
         self.keep(targets, origin, is_new);
     }
 
-    fn constant(&mut self, name: &'t str, value: &[Placed<'t>]) {
+    fn constant(&mut self, name: &'t str, value: &[PlacedToken<'t>]) {
         let text = match value {
-            [Placed { token: Token::Text(text), .. }] => Some(text),
-            [Placed { token: Token::Number(number), .. }] => {
+            [PlacedToken { token: TemplateToken::Text(text), .. }] => Some(text),
+            [PlacedToken { token: TemplateToken::Number(number), .. }] => {
                 self.numbers.insert(name, *number);
                 None
             }
@@ -123,15 +124,15 @@ impl<'t> Origins<'t> {
         }
     }
 
-    fn keep(&mut self, targets: &[Placed<'t>], origin: Origin, is_new: &mut bool) {
+    fn keep(&mut self, targets: &[PlacedToken<'t>], origin: TextOrigin, is_new: &mut bool) {
         for (at, target) in targets.iter().enumerate() {
-            let Token::Name(name) = target.token else { continue };
+            let TemplateToken::Name(name) = target.token else { continue };
             let is_attribute = at.checked_sub(1).and_then(|at| targets.get(at)).is_some_and(|sign| is(sign, "."));
             let map = if is_attribute { &mut self.attributes } else { &mut self.variables };
             let has_attribute = !is_attribute && targets.get(at + 1).is_some_and(|sign| is(sign, "."));
             let kept = map.entry(name).or_insert_with(|| {
                 *is_new = true;
-                Origin::Data
+                TextOrigin::Data
             });
             if !has_attribute && *kept < origin {
                 (*kept, *is_new) = (origin, true);
@@ -140,16 +141,16 @@ impl<'t> Origins<'t> {
     }
 
     /// What `namespace(a='…')` gives its attributes.
-    fn namespaces(&mut self, tokens: &[Placed<'t>], is_new: &mut bool) {
+    fn namespaces(&mut self, tokens: &[PlacedToken<'t>], is_new: &mut bool) {
         for at in 0..tokens.len() {
-            let is_namespace = tokens.get(at).is_some_and(|name| name.token == Token::Name("namespace"));
+            let is_namespace = tokens.get(at).is_some_and(|name| name.token == TemplateToken::Name("namespace"));
             let Some(sign) = tokens.get(at + 1).filter(|_| is_namespace) else { continue };
             if !is(sign, "(") {
                 continue;
             }
             for argument in arguments(tokens, at + 1) {
                 let [name, sign, value @ ..] = argument else { continue };
-                if let (Token::Name(name), true) = (&name.token, is(sign, "=")) {
+                if let (TemplateToken::Name(name), true) = (&name.token, is(sign, "=")) {
                     let origin = self.of(value);
                     let kept = self.attributes.entry(name).or_default();
                     if *kept < origin {
@@ -161,53 +162,55 @@ impl<'t> Origins<'t> {
     }
 
     /// The number that a token is.
-    pub(super) fn number(&self, token: &Token<'_>) -> Option<f64> {
+    pub(super) fn number(&self, token: &TemplateToken<'_>) -> Option<f64> {
         match token {
-            Token::Number(number) => Some(*number),
-            Token::Name(name) => self.numbers.get(name).copied(),
+            TemplateToken::Number(number) => Some(*number),
+            TemplateToken::Name(name) => self.numbers.get(name).copied(),
             _ => None,
         }
     }
 
     /// The text that a token is.
-    pub(super) fn text<'l>(&'l self, token: &'l Token<'_>) -> Option<&'l str> {
+    pub(super) fn text<'l>(&'l self, token: &'l TemplateToken<'_>) -> Option<&'l str> {
         match token {
-            Token::Text(text) => Some(text),
-            Token::Name(name) => self.texts.get(name)?.as_deref(),
+            TemplateToken::Text(text) => Some(text),
+            TemplateToken::Name(name) => self.texts.get(name)?.as_deref(),
             _ => None,
         }
     }
 
-    fn name(&self, tokens: &[Placed<'_>], at: usize) -> Origin {
+    fn name(&self, tokens: &[PlacedToken<'_>], at: usize) -> TextOrigin {
         let before = at.checked_sub(1).and_then(|at| tokens.get(at));
         match tokens.get(at).map(|token| &token.token) {
-            Some(Token::Text(_)) => Origin::Constant,
-            Some(Token::Name(name)) if before.is_some_and(|sign| is(sign, ".")) => {
+            Some(TemplateToken::Text(_)) => TextOrigin::Constant,
+            Some(TemplateToken::Name(name)) if before.is_some_and(|sign| is(sign, ".")) => {
                 self.attributes.get(name).copied().unwrap_or_default()
             }
-            Some(Token::Name(name)) => {
-                let own = if TOKENS.contains(name) { Origin::Computed } else { Origin::Data };
+            Some(TemplateToken::Name(name)) => {
+                let own = if TOKENS.contains(name) { TextOrigin::Computed } else { TextOrigin::Data };
                 self.variables.get(name).copied().unwrap_or(own)
             }
-            _ => Origin::Data,
+            _ => TextOrigin::Data,
         }
     }
 
     /// Where the text that an expression makes comes from.
-    pub(super) fn of(&self, tokens: &[Placed<'_>]) -> Origin {
-        let (mut most, mut composes, mut at) = (Origin::Data, false, 0);
+    pub(super) fn of(&self, tokens: &[PlacedToken<'_>]) -> TextOrigin {
+        let (mut most, mut composes, mut at) = (TextOrigin::Data, false, 0);
         let sign_at = |at: usize, sign: &str| tokens.get(at).is_some_and(|token| is(token, sign));
         while let Some(placed) = tokens.get(at) {
             let before = |sign: &str| at.checked_sub(1).is_some_and(|before| sign_at(before, sign));
             let is_called = sign_at(at + 1, "(");
             match &placed.token {
-                Token::Text(_) => {
-                    most = most.max(Origin::Constant);
-                    composes |=
-                        matches!(tokens.get(at + 1).map(|next| &next.token), Some(Token::Text(_) | Token::Sign("[")));
+                TemplateToken::Text(_) => {
+                    most = most.max(TextOrigin::Constant);
+                    composes |= matches!(
+                        tokens.get(at + 1).map(|next| &next.token),
+                        Some(TemplateToken::Text(_) | TemplateToken::Sign("["))
+                    );
                 }
-                Token::Name(name) if KEYWORDS.contains(name) => {}
-                Token::Name(name) if before("|") || is_called => {
+                TemplateToken::Name(name) if KEYWORDS.contains(name) => {}
+                TemplateToken::Name(name) if before("|") || is_called => {
                     let is_method = before(".") || before("|");
                     if NUMBERS.contains(name) || PARTS.contains(name) || CUTS.contains(name) && before(".") {
                         composes |= CUTS.contains(name);
@@ -216,37 +219,38 @@ impl<'t> Origins<'t> {
                     }
                     composes |= !matches!(*name, "default" | "d");
                     if !is_method {
-                        most = most.max(if MAKERS.contains(name) { Origin::Computed } else { self.name(tokens, at) });
+                        most =
+                            most.max(if MAKERS.contains(name) { TextOrigin::Computed } else { self.name(tokens, at) });
                     }
                 }
                 // The name of an argument may become a text: `dict(a=1)|join`.
-                Token::Name(_) if sign_at(at + 1, "=") => most = most.max(Origin::Constant),
-                Token::Name(_) => most = most.max(self.name(tokens, at)),
+                TemplateToken::Name(_) if sign_at(at + 1, "=") => most = most.max(TextOrigin::Constant),
+                TemplateToken::Name(_) => most = most.max(self.name(tokens, at)),
                 // What an item is taken by is no part of it; a part of a text is another text.
-                Token::Sign("[") if is_value(tokens, at) => {
+                TemplateToken::Sign("[") if is_value(tokens, at) => {
                     let end = end_of_group(tokens, at);
                     let inside = tokens.get(at + 1..end.saturating_sub(1)).unwrap_or_default();
-                    composes |= before(")") || position(inside, &Token::Sign(":")).is_some();
+                    composes |= before(")") || position(inside, &TemplateToken::Sign(":")).is_some();
                     at = end;
                     continue;
                 }
-                Token::Sign("~" | "+" | "*" | "%") => composes |= self.joins(tokens, at),
+                TemplateToken::Sign("~" | "+" | "*" | "%") => composes |= self.joins(tokens, at),
                 _ => {}
             }
             at += 1;
         }
-        if composes && most == Origin::Constant { Origin::Computed } else { most }
+        if composes && most == TextOrigin::Constant { TextOrigin::Computed } else { most }
     }
 
     /// Whether an operand may be a text of the template.
-    fn joins(&self, tokens: &[Placed<'_>], at: usize) -> bool {
+    fn joins(&self, tokens: &[PlacedToken<'_>], at: usize) -> bool {
         let may = |at: usize| match tokens.get(at).map(|placed| &placed.token) {
-            Some(Token::Name(_) | Token::Text(_)) => self.name(tokens, at) > Origin::Data,
-            Some(Token::Sign(sign)) => *sign != ".",
+            Some(TemplateToken::Name(_) | TemplateToken::Text(_)) => self.name(tokens, at) > TextOrigin::Data,
+            Some(TemplateToken::Sign(sign)) => *sign != ".",
             _ => false,
         };
         let is_chain = |at: &usize| {
-            tokens.get(*at).is_some_and(|placed| is(placed, ".") || matches!(placed.token, Token::Name(_)))
+            tokens.get(*at).is_some_and(|placed| is(placed, ".") || matches!(placed.token, TemplateToken::Name(_)))
         };
         let chain = (at + 1..).take_while(is_chain);
         let last = at.checked_sub(1);
@@ -255,30 +259,30 @@ impl<'t> Origins<'t> {
 }
 
 /// Whether this is the sign.
-pub(super) fn is(placed: &Placed<'_>, sign: &str) -> bool {
-    matches!(placed.token, Token::Sign(found) if found == sign)
+pub(super) fn is(placed: &PlacedToken<'_>, sign: &str) -> bool {
+    matches!(placed.token, TemplateToken::Sign(found) if found == sign)
 }
 
 /// The position of the first such token outside of brackets.
-pub(super) fn position(tokens: &[Placed<'_>], wanted: &Token<'_>) -> Option<usize> {
+pub(super) fn position(tokens: &[PlacedToken<'_>], requested: &TemplateToken<'_>) -> Option<usize> {
     let mut depth = 0_usize;
     tokens.iter().position(|placed| {
         match placed.token {
-            Token::Sign("(" | "[" | "{") => depth += 1,
-            Token::Sign(")" | "]" | "}") => depth = depth.saturating_sub(1),
+            TemplateToken::Sign("(" | "[" | "{") => depth += 1,
+            TemplateToken::Sign(")" | "]" | "}") => depth = depth.saturating_sub(1),
             _ => {}
         }
-        depth == 0 && placed.token == *wanted
+        depth == 0 && placed.token == *requested
     })
 }
 
 /// What follows the bracket that closes the one here.
-pub(super) fn end_of_group(tokens: &[Placed<'_>], open: usize) -> usize {
+pub(super) fn end_of_group(tokens: &[PlacedToken<'_>], open: usize) -> usize {
     let mut depth = 0_usize;
     for (at, placed) in tokens.iter().enumerate().skip(open) {
         match placed.token {
-            Token::Sign("(" | "[" | "{") => depth += 1,
-            Token::Sign(")" | "]" | "}") => depth = depth.saturating_sub(1),
+            TemplateToken::Sign("(" | "[" | "{") => depth += 1,
+            TemplateToken::Sign(")" | "]" | "}") => depth = depth.saturating_sub(1),
             _ => {}
         }
         if depth == 0 {
@@ -289,12 +293,12 @@ pub(super) fn end_of_group(tokens: &[Placed<'_>], open: usize) -> usize {
 }
 
 /// The arguments of a call whose bracket is here.
-pub(super) fn arguments<'a, 't>(tokens: &'a [Placed<'t>], open: usize) -> Vec<&'a [Placed<'t>]> {
+pub(super) fn arguments<'a, 't>(tokens: &'a [PlacedToken<'t>], open: usize) -> Vec<&'a [PlacedToken<'t>]> {
     let end = end_of_group(tokens, open).saturating_sub(1).max(open + 1);
     let mut rest = tokens.get(open + 1..end).unwrap_or_default();
     let mut arguments = Vec::new();
     while !rest.is_empty() {
-        let comma = position(rest, &Token::Sign(",")).unwrap_or(rest.len());
+        let comma = position(rest, &TemplateToken::Sign(",")).unwrap_or(rest.len());
         arguments.push(rest.get(..comma).unwrap_or_default());
         rest = rest.get(comma + 1..).unwrap_or_default();
     }
@@ -302,10 +306,10 @@ pub(super) fn arguments<'a, 't>(tokens: &'a [Placed<'t>], open: usize) -> Vec<&'
 }
 
 /// Whether a bracket follows a value, of which it takes an item.
-pub(super) fn is_value(tokens: &[Placed<'_>], at: usize) -> bool {
+pub(super) fn is_value(tokens: &[PlacedToken<'_>], at: usize) -> bool {
     match at.checked_sub(1).and_then(|before| tokens.get(before)).map(|placed| &placed.token) {
-        Some(Token::Name(name)) => !KEYWORDS.contains(name),
-        Some(Token::Text(_) | Token::Sign(")" | "]" | "}")) => true,
+        Some(TemplateToken::Name(name)) => !KEYWORDS.contains(name),
+        Some(TemplateToken::Text(_) | TemplateToken::Sign(")" | "]" | "}")) => true,
         _ => false,
     }
 }

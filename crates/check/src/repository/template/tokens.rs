@@ -2,7 +2,7 @@
 
 /// What a token is.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Token<'t> {
+pub(super) enum TemplateToken<'t> {
     Name(&'t str),
     /// A text, with its escapes undone.
     Text(String),
@@ -12,8 +12,8 @@ pub(super) enum Token<'t> {
 
 /// A token, where it is, and its line.
 #[derive(Debug, Clone)]
-pub(super) struct Placed<'t> {
-    pub(super) token: Token<'t>,
+pub(super) struct PlacedToken<'t> {
+    pub(super) token: TemplateToken<'t>,
     pub(super) start: usize,
     pub(super) end: usize,
     pub(super) line: usize,
@@ -23,7 +23,7 @@ pub(super) struct Placed<'t> {
 #[derive(Debug)]
 pub(super) struct Tag<'t> {
     pub(super) is_block: bool,
-    pub(super) tokens: Vec<Placed<'t>>,
+    pub(super) tokens: Vec<PlacedToken<'t>>,
 }
 
 /// The tags of a template; the line is that of the first thing that does not end.
@@ -53,7 +53,7 @@ pub(super) fn tags(template: &str) -> (Vec<Tag<'_>>, Option<usize>) {
         unended = unended.or((!is_whole).then_some(line));
         line += lines(template, start, end);
         at = end;
-        let is_raw = is_block && matches!(tokens.as_slice(), [word] if word.token == Token::Name("raw"));
+        let is_raw = is_block && matches!(tokens.as_slice(), [word] if word.token == TemplateToken::Name("raw"));
         let end = (is_raw && has_raw).then(|| end_of_raw(template, at));
         has_raw &= end != Some(None);
         if let Some(end) = end.flatten() {
@@ -93,7 +93,7 @@ fn tokens<'t>(
     end: &str,
     line: usize,
     endless: &mut Vec<char>,
-) -> (Vec<Placed<'t>>, usize, bool) {
+) -> (Vec<PlacedToken<'t>>, usize, bool) {
     let (mut at, mut line, mut depth, mut is_whole) = (from, line, 0_usize, true);
     let mut tokens = Vec::new();
     while let Some(c) = template.get(at..).and_then(|rest| rest.chars().next()) {
@@ -104,23 +104,23 @@ fn tokens<'t>(
         }
         let (token, len) = match c {
             c if c.is_whitespace() => (None, c.len_utf8()),
-            '\'' | '"' if endless.contains(&c) => (Some(Token::Sign(rest.get(..1).unwrap_or_default())), 1),
+            '\'' | '"' if endless.contains(&c) => (Some(TemplateToken::Sign(rest.get(..1).unwrap_or_default())), 1),
             '\'' | '"' => {
                 if let Some((text, len)) = text(rest, c) {
-                    (Some(Token::Text(text)), len)
+                    (Some(TemplateToken::Text(text)), len)
                 } else {
                     endless.push(c);
                     is_whole = false;
-                    (Some(Token::Sign(rest.get(..1).unwrap_or_default())), 1)
+                    (Some(TemplateToken::Sign(rest.get(..1).unwrap_or_default())), 1)
                 }
             }
             c if c.is_ascii_digit() => {
                 let len = rest.find(|c: char| !c.is_alphanumeric() && c != '_' && c != '.').unwrap_or(rest.len());
-                (Some(Token::Number(number(rest.get(..len).unwrap_or_default()))), len)
+                (Some(TemplateToken::Number(number(rest.get(..len).unwrap_or_default()))), len)
             }
             c if c.is_alphabetic() || c == '_' => {
                 let len = rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len());
-                (Some(Token::Name(rest.get(..len).unwrap_or_default())), len)
+                (Some(TemplateToken::Name(rest.get(..len).unwrap_or_default())), len)
             }
             c => {
                 let long = ["**", "//", "==", "!=", "<=", ">="].into_iter().find(|sign| rest.starts_with(sign));
@@ -130,11 +130,11 @@ fn tokens<'t>(
                     _ => {}
                 }
                 let sign = rest.get(..long.map_or(c.len_utf8(), str::len)).unwrap_or_default();
-                (Some(Token::Sign(sign)), sign.len())
+                (Some(TemplateToken::Sign(sign)), sign.len())
             }
         };
         if let Some(token) = token {
-            tokens.push(Placed { token, start: at, end: at + len, line });
+            tokens.push(PlacedToken { token, start: at, end: at + len, line });
         }
         line += lines(template, at, at + len);
         at += len;

@@ -3,13 +3,13 @@
 use max_weights::format::SNIFF_BYTES;
 use max_weights::rules;
 use max_weights::source::Spooled;
-use max_weights::text::shown;
+use max_weights::text::escape;
 use max_weights::{Diagnostic, Result};
 
-use super::unpack::{End, Packing, Reader, unpack};
+use super::unpack::{Packing, StreamReader, UnpackEnd, unpack};
 use super::{WINDOW, look_behind, may_go_deeper, scan_inside};
-use crate::bytes::Bytes;
-use crate::context::{Context, Piece};
+use crate::bytes::RandomRead;
+use crate::context::{ByteSpan, FileContext};
 use crate::kind::{Kind, is_certain_lzma, is_skippable};
 use crate::report::Depth;
 
@@ -37,7 +37,7 @@ fn packing(kind: Kind) -> Option<Packing> {
 }
 
 /// Unpacks a compressed file, and looks into what was in it.
-pub(crate) fn scan(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) -> Result<()> {
+pub(crate) fn scan(piece: &ByteSpan<'_>, kind: Kind, context: &mut FileContext<'_>) -> Result<()> {
     let Some(mut packing) = packing(kind) else { return Ok(()) };
     let mut kind = kind;
     if !may_go_deeper(piece, true, context) {
@@ -47,12 +47,12 @@ pub(crate) fn scan(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) -> 
     let start = if is_old_joblib(&bytes.first(2)?) { OLD_JOBLIB_BYTES } else { 0 };
     // A few bytes are a weak sign: where nothing comes of it that anybody loads, it is something else.
     let is_weak = kind == Kind::Lzma && !is_certain_lzma(&bytes.first(5)?);
-    let mut reader = Reader::new(bytes, start).at_pace(context.pace());
+    let mut reader = StreamReader::new(bytes, start).at_pace(context.pace());
     let mut spooled = context.spooled();
     loop {
         let start = reader.position();
-        let left_out = skippable(&reader, packing)?;
-        if let Some(len) = left_out {
+        let excluded = skippable(&reader, packing)?;
+        if let Some(len) = excluded {
             reader.seek(start.saturating_add(len).min(bytes.len()));
         } else {
             // Both decoders skip frames before the first stream.
@@ -62,26 +62,28 @@ pub(crate) fn scan(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) -> 
             let end = unpack(packing, &mut reader, bytes.len() - start, context, |bytes| spooled.push(bytes))?;
             match end {
                 // Two bytes are a weak sign: nothing could be unpacked, and it is something else.
-                End::Damaged(_) if spooled.is_empty() && kind == Kind::Zlib => {
+                UnpackEnd::Damaged(_) if spooled.is_empty() && kind == Kind::Zlib => {
                     return other(piece, context);
                 }
-                End::Damaged(_) | End::TooMuch if is_weak && loads_nothing(&spooled)? => return other(piece, context),
-                End::Damaged(why) => {
+                UnpackEnd::Damaged(_) | UnpackEnd::TooMuch if is_weak && loads_nothing(&spooled)? => {
+                    return other(piece, context);
+                }
+                UnpackEnd::Damaged(why) => {
                     let message = format!(
                         "the {kind} stream ends or breaks off after {} unpacked bytes: {}",
                         spooled.len(),
-                        shown(&why)
+                        escape(&why)
                     );
                     context.report(piece, Diagnostic::new(rules::ARCHIVE_DAMAGED, message).offset(start));
                     break;
                 }
-                End::TooMuch => {
+                UnpackEnd::TooMuch => {
                     let message =
                         format!("{} bytes of {kind} would unpack to more than {}", bytes.len(), spooled.len());
                     context.report(piece, Diagnostic::new(rules::ARCHIVE_BOMB, message).offset(start));
                     break;
                 }
-                End::Whole => {}
+                UnpackEnd::Whole => {}
             }
         }
         let at = reader.position();
@@ -91,7 +93,7 @@ pub(crate) fn scan(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) -> 
             break;
         }
         reader.seek(next);
-        let goes_on = next > start && (left_out.is_some() || same(&reader.peek(SNIFF_BYTES)?, kind));
+        let goes_on = next > start && (excluded.is_some() || same(&reader.peek(SNIFF_BYTES)?, kind));
         if !goes_on && is_weak && loads_nothing(&spooled)? {
             return other(piece, context);
         }
@@ -115,10 +117,10 @@ fn same(next: &[u8], kind: Kind) -> bool {
 }
 
 /// How many zeros there are from here on.
-fn zeros(bytes: &dyn Bytes, start: u64, context: &Context<'_>) -> Result<u64> {
+fn zeros(bytes: &dyn RandomRead, start: u64, context: &FileContext<'_>) -> Result<u64> {
     let mut at = start;
     while at < bytes.len() {
-        context.go_on()?;
+        context.check_cancelled()?;
         let window = bytes.part(at, WINDOW)?;
         let zeros = window.iter().take_while(|byte| **byte == 0).count();
         at += zeros as u64;
@@ -135,7 +137,7 @@ fn loads_nothing(unpacked: &Spooled) -> Result<bool> {
 }
 
 /// The length of a stream that is left out.
-fn skippable(reader: &Reader<'_>, packing: Packing) -> Result<Option<u64>> {
+fn skippable(reader: &StreamReader<'_>, packing: Packing) -> Result<Option<u64>> {
     if !matches!(packing, Packing::Zstd | Packing::Lz4) {
         return Ok(None);
     }
@@ -144,7 +146,7 @@ fn skippable(reader: &Reader<'_>, packing: Packing) -> Result<Option<u64>> {
     Ok(len.filter(|_| is_skippable(&first)).map(|len| 8 + u64::from(len)))
 }
 
-fn inside(piece: &Piece<'_>, unpacked: &Spooled, kind: Kind, context: &mut Context<'_>) -> Result<()> {
+fn inside(piece: &ByteSpan<'_>, unpacked: &Spooled, kind: Kind, context: &mut FileContext<'_>) -> Result<()> {
     let lower = piece.name.to_ascii_lowercase();
     let suffix = SUFFIXES.iter().find(|suffix| lower.ends_with(**suffix)).map_or(0, |suffix| suffix.len());
     let name = piece.name.get(..piece.name.len() - suffix).unwrap_or(piece.name);
@@ -161,7 +163,7 @@ fn inside(piece: &Piece<'_>, unpacked: &Spooled, kind: Kind, context: &mut Conte
 }
 
 /// A file that only began like a compressed one.
-fn other(piece: &Piece<'_>, context: &mut Context<'_>) -> Result<()> {
+fn other(piece: &ByteSpan<'_>, context: &mut FileContext<'_>) -> Result<()> {
     if piece.member.is_none() {
         context.file.kind = Kind::Unknown.name().into();
     }

@@ -5,15 +5,15 @@ pub(crate) mod tar;
 pub(crate) mod unpack;
 pub(crate) mod zip;
 
-pub(crate) use unpack::Reader;
+pub(crate) use unpack::StreamReader;
 
 use max_weights::format::SNIFF_BYTES;
 use max_weights::rules;
-use max_weights::text::shown;
+use max_weights::text::escape;
 use max_weights::{Diagnostic, Error, Result};
 
-use crate::bytes::{Bytes, Slice};
-use crate::context::{Context, Piece};
+use crate::bytes::{ByteSlice, RandomRead};
+use crate::context::{ByteSpan, FileContext};
 use crate::kind::Kind;
 use crate::repository;
 use crate::security::{PICKLE_BYTES, pickle, scan};
@@ -21,11 +21,11 @@ use crate::security::{PICKLE_BYTES, pickle, scan};
 /// Bytes that are read at a time.
 const WINDOW: usize = 256 << 10;
 /// Minimum bytes that each part of an archive counts for in the limit on examined bytes.
-const LEAST: u64 = 64;
+const MIN_PART_BYTES: u64 = 64;
 
 /// A member of an archive.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Member {
+pub struct ArchiveMember {
     /// Its name; what is not UTF-8 is replaced.
     pub name: String,
     /// Where its bytes begin in the archive.
@@ -41,18 +41,18 @@ pub struct Member {
 /// An archive whose members can be looked at.
 pub trait Archive {
     /// The members, in the order of the archive's directory.
-    fn members(&self) -> &[Member];
+    fn members(&self) -> &[ArchiveMember];
 
     /// The bytes of a member, unpacked within the limits of `context`; `None` if it cannot be unpacked, which was reported.
-    fn open<'a>(&'a self, number: usize, context: &mut Context<'_>) -> Result<Option<Box<dyn Bytes + 'a>>>;
+    fn open<'a>(&'a self, number: usize, context: &mut FileContext<'_>) -> Result<Option<Box<dyn RandomRead + 'a>>>;
 }
 
 /// Scans each member that is not accounted for as a separate file.
 pub(crate) fn scan_members(
-    piece: &Piece<'_>,
+    piece: &ByteSpan<'_>,
     archive: &dyn Archive,
     accounted: &[bool],
-    context: &mut Context<'_>,
+    context: &mut FileContext<'_>,
 ) -> Result<()> {
     context.file.members += archive.members().len() as u64;
     let open = |number: &usize| accounted.get(*number) != Some(&true);
@@ -62,7 +62,7 @@ pub(crate) fn scan_members(
     // Members that lie over one another could be looked at without end.
     let (mut looked, most) = (0u64, piece.bytes.len().saturating_mul(2));
     for (number, member) in archive.members().iter().enumerate().filter(|(number, _)| open(number)) {
-        context.go_on()?;
+        context.check_cancelled()?;
         looked = looked.saturating_add(member.packed);
         if looked > most && !context.unpack(member.packed) {
             let message = "the members overlap, and come to more in total than may be unpacked";
@@ -80,7 +80,7 @@ pub(crate) fn scan_members(
 }
 
 /// Whether members of this archive are looked at; if not, that is a finding.
-pub(crate) fn may_go_deeper(piece: &Piece<'_>, has_members: bool, context: &mut Context<'_>) -> bool {
+pub(crate) fn may_go_deeper(piece: &ByteSpan<'_>, has_members: bool, context: &mut FileContext<'_>) -> bool {
     let may = piece.depth < context.options.nesting;
     if !may && has_members {
         let message = format!("this archive is nested in {} others: its members were not looked at", piece.depth);
@@ -90,21 +90,26 @@ pub(crate) fn may_go_deeper(piece: &Piece<'_>, has_members: bool, context: &mut 
 }
 
 /// Scans bytes of this piece as a separate file. A fault in them does not stop the scan of the others.
-pub(crate) fn scan_inside(piece: &Piece<'_>, bytes: &dyn Bytes, name: &str, context: &mut Context<'_>) -> Result<()> {
+pub(crate) fn scan_inside(
+    piece: &ByteSpan<'_>,
+    bytes: &dyn RandomRead,
+    name: &str,
+    context: &mut FileContext<'_>,
+) -> Result<()> {
     let kind = Kind::of(&bytes.first(SNIFF_BYTES)?, bytes.len(), name);
     scan_as(piece, bytes, (name, kind), context)
 }
 
 /// The same of bytes of which it is known what they are.
 pub(crate) fn scan_as(
-    piece: &Piece<'_>,
-    bytes: &dyn Bytes,
+    piece: &ByteSpan<'_>,
+    bytes: &dyn RandomRead,
     (name, kind): (&str, Kind),
-    context: &mut Context<'_>,
+    context: &mut FileContext<'_>,
 ) -> Result<()> {
     let way = piece.way_to(name);
     let inner = piece.inside(bytes, name, &way);
-    if !context.look(bytes.len().max(LEAST)) {
+    if !context.look(bytes.len().max(MIN_PART_BYTES)) {
         let message = "its contents overlap, or lead back to themselves: they were not looked at again";
         context.report(&inner, Diagnostic::new(rules::ARCHIVE_BOMB, message));
         return Ok(());
@@ -117,7 +122,7 @@ pub(crate) fn scan_as(
 }
 
 /// Examines a member with the name of a configuration, a template or a program like a file in a folder of weights.
-fn look_at_text(inner: &Piece<'_>, context: &mut Context<'_>) -> Result<()> {
+fn look_at_text(inner: &ByteSpan<'_>, context: &mut FileContext<'_>) -> Result<()> {
     let Some(most) = repository::looks_at(inner.name) else { return Ok(()) };
     if inner.bytes.len() > most {
         let message = format!("{} bytes are too many to look for code in them", inner.bytes.len());
@@ -130,7 +135,7 @@ fn look_at_text(inner: &Piece<'_>, context: &mut Context<'_>) -> Result<()> {
 }
 
 /// What bytes are that should not be where they are, if it is something that a loader or a system would take.
-pub(crate) fn loadable(bytes: &dyn Bytes, name: &str) -> Result<Option<Kind>> {
+pub(crate) fn loadable(bytes: &dyn RandomRead, name: &str) -> Result<Option<Kind>> {
     let first = bytes.first(PICKLE_BYTES)?;
     let kind = Kind::of(first.get(..SNIFF_BYTES).unwrap_or(&first), bytes.len(), name);
     Ok(match kind {
@@ -145,12 +150,12 @@ pub(crate) fn loadable(bytes: &dyn Bytes, name: &str) -> Result<Option<Kind>> {
 /// Examines the bytes after the end of something in a file: there should be none, or zeros as on tapes. Bytes of its `own` kind are the rest of it.
 /// Where the end is uncertain, bytes that no loader takes are no finding.
 pub(crate) fn look_behind(
-    piece: &Piece<'_>,
+    piece: &ByteSpan<'_>,
     at: u64,
     (end, own, is_certain): (&str, Kind, bool),
-    context: &mut Context<'_>,
+    context: &mut FileContext<'_>,
 ) -> Result<()> {
-    let rest = Slice::new(piece.bytes, at, u64::MAX);
+    let rest = ByteSlice::new(piece.bytes, at, u64::MAX);
     if rest.is_empty() || is_zero(&rest, context)? {
         return Ok(());
     }
@@ -168,10 +173,10 @@ pub(crate) fn look_behind(
 }
 
 /// Whether all bytes are zero, as alignment has them.
-pub(crate) fn is_zero(bytes: &dyn Bytes, context: &Context<'_>) -> Result<bool> {
+pub(crate) fn is_zero(bytes: &dyn RandomRead, context: &FileContext<'_>) -> Result<bool> {
     let mut at = 0;
     while at < bytes.len() {
-        context.go_on()?;
+        context.check_cancelled()?;
         let window = bytes.part(at, WINDOW)?;
         if window.iter().any(|byte| *byte != 0) {
             return Ok(false);
@@ -188,7 +193,7 @@ pub(crate) fn leads_out(name: &str) -> bool {
 }
 
 /// What is wrong with a link in an archive: it may lead to its other members.
-pub(crate) fn check_link(piece: &Piece<'_>, name: &str, target: &str, context: &mut Context<'_>) {
+pub(crate) fn check_link(piece: &ByteSpan<'_>, name: &str, target: &str, context: &mut FileContext<'_>) {
     let mut depth = name.split('/').filter(|part| !part.is_empty() && *part != ".").count().saturating_sub(1);
     let mut out = target.starts_with(['/', '\\']);
     for part in target.split('/') {
@@ -200,7 +205,7 @@ pub(crate) fn check_link(piece: &Piece<'_>, name: &str, target: &str, context: &
         }
     }
     if out {
-        let message = format!("the member '{}' is a link to '{}', outside the archive", shown(name), shown(target));
+        let message = format!("the member '{}' is a link to '{}', outside the archive", escape(name), escape(target));
         context.report(piece, Diagnostic::new(rules::ARCHIVE_LINK, message));
     }
 }

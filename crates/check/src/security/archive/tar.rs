@@ -1,12 +1,12 @@
 //! Tar archives: PyTorch's from before 0.1.10, NeMo's, and any other.
 
 use max_weights::rules;
-use max_weights::text::shown;
+use max_weights::text::escape;
 use max_weights::{Diagnostic, Result};
 
-use super::{Archive, Member, check_link, is_zero, leads_out, look_behind, scan_members};
-use crate::bytes::{Bytes, Slice};
-use crate::context::{Context, Piece};
+use super::{Archive, ArchiveMember, check_link, is_zero, leads_out, look_behind, scan_members};
+use crate::bytes::{ByteSlice, RandomRead};
+use crate::context::{ByteSpan, FileContext};
 use crate::kind::Kind;
 use crate::report::Depth;
 use crate::security::formats;
@@ -19,23 +19,23 @@ const MAX_MEMBERS: usize = 1_000_000;
 
 /// A tar archive whose members are known.
 struct Tar<'p> {
-    bytes: &'p dyn Bytes,
-    members: Vec<Member>,
+    bytes: &'p dyn RandomRead,
+    members: Vec<ArchiveMember>,
 }
 
 impl Archive for Tar<'_> {
-    fn members(&self) -> &[Member] {
+    fn members(&self) -> &[ArchiveMember] {
         &self.members
     }
 
-    fn open<'a>(&'a self, number: usize, _: &mut Context<'_>) -> Result<Option<Box<dyn Bytes + 'a>>> {
-        let slice = self.members.get(number).map(|member| Slice::new(self.bytes, member.start, member.packed));
-        Ok(slice.map(|slice| Box::new(slice) as Box<dyn Bytes>))
+    fn open<'a>(&'a self, number: usize, _: &mut FileContext<'_>) -> Result<Option<Box<dyn RandomRead + 'a>>> {
+        let slice = self.members.get(number).map(|member| ByteSlice::new(self.bytes, member.start, member.packed));
+        Ok(slice.map(|slice| Box::new(slice) as Box<dyn RandomRead>))
     }
 }
 
 /// Looks into a tar archive.
-pub(crate) fn scan(piece: &Piece<'_>, context: &mut Context<'_>) -> Result<()> {
+pub(crate) fn scan(piece: &ByteSpan<'_>, context: &mut FileContext<'_>) -> Result<()> {
     let tar = read(piece, context)?;
     let names: Vec<&str> = tar.members.iter().map(|member| member.name.trim_start_matches("./")).collect();
     if let (None, Some(kind)) = (piece.member, formats::of_tar_members(&names)) {
@@ -57,19 +57,19 @@ struct Before {
     is_sparse: bool,
 }
 
-fn read<'p>(piece: &Piece<'p>, context: &mut Context<'_>) -> Result<Tar<'p>> {
+fn read<'p>(piece: &ByteSpan<'p>, context: &mut FileContext<'_>) -> Result<Tar<'p>> {
     let bytes = piece.bytes;
     let mut tar = Tar { bytes, members: Vec::new() };
     let (mut at, mut before, mut is_whole) = (0, Before::default(), true);
     // Declared for all members that follow.
     let mut of_all = Before::default();
     loop {
-        context.go_on()?;
+        context.check_cancelled()?;
         let block = bytes.part(at, BLOCK as usize)?;
         if block.is_empty() || block.iter().all(|byte| *byte == 0) {
             break;
         }
-        let Some(header) = Header::of(&block) else {
+        let Some(header) = TarHeader::of(&block) else {
             let message = format!("the tar archive has no header of a member at byte {at}");
             context.report(piece, Diagnostic::new(rules::ARCHIVE_DAMAGED, message).offset(at));
             is_whole = false;
@@ -82,10 +82,10 @@ fn read<'p>(piece: &Piece<'p>, context: &mut Context<'_>) -> Result<Tar<'p>> {
         }
         let size = before.size.filter(|_| !matches!(header.kind, b'x' | b'g' | b'L' | b'K')).unwrap_or(header.size);
         let start = at + BLOCK;
-        let there = bytes.len().saturating_sub(start);
-        if size > there {
+        let present = bytes.len().saturating_sub(start);
+        if size > present {
             let message =
-                format!("a member of {size} bytes begins at byte {start}, but the archive has only {there} more");
+                format!("a member of {size} bytes begins at byte {start}, but the archive has only {present} more");
             context.report(piece, Diagnostic::new(rules::ARCHIVE_DAMAGED, message).offset(start));
         }
         let long = |most: u64| bytes.part(start, size.min(most) as usize);
@@ -102,34 +102,40 @@ fn read<'p>(piece: &Piece<'p>, context: &mut Context<'_>) -> Result<Tar<'p>> {
                 }
             }
             kind => {
-                let said = std::mem::take(&mut before);
-                let is_sparse = said.is_sparse || of_all.is_sparse || kind == b'S';
-                let name = said.name.or_else(|| of_all.name.clone()).unwrap_or(header.name);
+                let declared = std::mem::take(&mut before);
+                let is_sparse = declared.is_sparse || of_all.is_sparse || kind == b'S';
+                let name = declared.name.or_else(|| of_all.name.clone()).unwrap_or(header.name);
                 let with_prefix = header.with_prefix.filter(|name| leads_out(name));
                 if let Some(name) = Some(&name).filter(|name| leads_out(name)).or(with_prefix.as_ref()) {
                     let message =
-                        format!("the name '{}' of a member leads out of the folder of the archive", shown(name));
+                        format!("the name '{}' of a member leads out of the folder of the archive", escape(name));
                     context.report(piece, Diagnostic::new(rules::ARCHIVE_PATH, message).offset(at));
                 }
                 if matches!(kind, b'1' | b'2') {
                     // A hard link counts from the top of the archive.
                     let from = if kind == b'1' { "" } else { name.as_str() };
-                    let target = said.target.or_else(|| of_all.target.clone()).unwrap_or(header.target);
+                    let target = declared.target.or_else(|| of_all.target.clone()).unwrap_or(header.target);
                     check_link(piece, from, &target, context);
                 }
-                let packed = size.min(there);
+                let packed = size.min(present);
                 if is_sparse {
                     let message = format!(
                         "member '{}' is sparse: unpacked, it has zeros that are not in the archive",
-                        shown(&name)
+                        escape(&name)
                     );
                     context.report(piece, Diagnostic::new(rules::ARCHIVE_UNSUPPORTED, message).offset(at));
                     // The list of its parts precedes them, in separate blocks.
                     let parts = packed.saturating_sub(BLOCK);
                     let start = start.saturating_add(BLOCK);
-                    tar.members.push(Member { name: name.clone(), start, packed: parts, size: parts, stored: true });
+                    tar.members.push(ArchiveMember {
+                        name: name.clone(),
+                        start,
+                        packed: parts,
+                        size: parts,
+                        stored: true,
+                    });
                 }
-                tar.members.push(Member { name, start, packed, size, stored: true });
+                tar.members.push(ArchiveMember { name, start, packed, size, stored: true });
             }
         }
         at = start.saturating_add(size.div_ceil(BLOCK).saturating_mul(BLOCK));
@@ -142,9 +148,9 @@ fn read<'p>(piece: &Piece<'p>, context: &mut Context<'_>) -> Result<Tar<'p>> {
 }
 
 /// What follows the zeros at the end.
-fn behind(piece: &Piece<'_>, at: u64, is_whole: bool, context: &mut Context<'_>) -> Result<()> {
+fn behind(piece: &ByteSpan<'_>, at: u64, is_whole: bool, context: &mut FileContext<'_>) -> Result<()> {
     let mut start = at;
-    while start < piece.bytes.len() && is_zero(&Slice::new(piece.bytes, start, BLOCK), context)? {
+    while start < piece.bytes.len() && is_zero(&ByteSlice::new(piece.bytes, start, BLOCK), context)? {
         start += BLOCK;
     }
     // A file without any archive was reported, and nothing follows it. A tar archive here is the rest of this one, which was truncated.
@@ -175,7 +181,7 @@ impl Before {
     }
 }
 
-struct Header {
+struct TarHeader {
     name: String,
     target: String,
     size: u64,
@@ -184,7 +190,7 @@ struct Header {
     with_prefix: Option<String>,
 }
 
-impl Header {
+impl TarHeader {
     /// The header in a block, if its checksum is right.
     fn of(block: &[u8]) -> Option<Self> {
         let block: &[u8; BLOCK as usize] = block.first_chunk()?;
@@ -192,8 +198,8 @@ impl Header {
             let each = |byte: &u8| if signed { i64::from(*byte as i8) } else { i64::from(*byte) };
             block[..148].iter().map(each).sum::<i64>() + 8 * 0x20 + block[156..].iter().map(each).sum::<i64>()
         };
-        let said = number(&block[148..156])? as i64;
-        if said != sum(false) && said != sum(true) {
+        let declared = number(&block[148..156])? as i64;
+        if declared != sum(false) && declared != sum(true) {
             return None;
         }
         let mut name = text(&block[..100]);

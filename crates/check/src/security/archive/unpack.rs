@@ -5,8 +5,8 @@ use std::io::{self, BufRead, Read};
 use max_weights::format::torch_zip::{ALWAYS_INFLATED_BYTES, MAX_INFLATED_RATIO};
 use max_weights::{Error, Result};
 
-use crate::bytes::Bytes;
-use crate::context::{Context, Pace};
+use crate::bytes::RandomRead;
+use crate::context::{CheckPace, FileContext};
 
 /// Bytes that are read, and unpacked, at a time.
 const PIECE: usize = 64 << 10;
@@ -34,7 +34,7 @@ pub(crate) enum Packing {
 
 /// How unpacking ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum End {
+pub(crate) enum UnpackEnd {
     /// The end of the stream was there.
     Whole,
     /// It cannot continue, for this reason.
@@ -44,24 +44,24 @@ pub(crate) enum End {
 }
 
 /// A stream of bytes that lie somewhere, which knows where it is.
-pub(crate) struct Reader<'a> {
-    bytes: &'a dyn Bytes,
+pub(crate) struct StreamReader<'a> {
+    bytes: &'a dyn RandomRead,
     buffer: Vec<u8>,
     taken: usize,
     next: u64,
     /// What went wrong below, which the errors of decoders would lose.
     failed: Option<Error>,
     /// Asked whenever bytes are read, of which a decoder may need many before it has made one.
-    pace: Option<Pace<'a>>,
+    pace: Option<CheckPace<'a>>,
 }
 
-impl<'a> Reader<'a> {
-    pub(crate) fn new(bytes: &'a dyn Bytes, at: u64) -> Self {
+impl<'a> StreamReader<'a> {
+    pub(crate) fn new(bytes: &'a dyn RandomRead, at: u64) -> Self {
         Self { bytes, buffer: Vec::new(), taken: 0, next: at, failed: None, pace: None }
     }
 
     /// Checks for cancellation during reads.
-    pub(crate) fn at_pace(self, pace: Pace<'a>) -> Self {
+    pub(crate) fn at_pace(self, pace: CheckPace<'a>) -> Self {
         Self { pace: Some(pace), ..self }
     }
 
@@ -82,23 +82,23 @@ impl<'a> Reader<'a> {
     }
 }
 
-impl Read for Reader<'_> {
+impl Read for StreamReader<'_> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        let there = self.fill_buf()?;
-        let count = there.len().min(into.len());
-        if let (Some(into), Some(there)) = (into.get_mut(..count), there.get(..count)) {
-            into.copy_from_slice(there);
+        let present = self.fill_buf()?;
+        let count = present.len().min(into.len());
+        if let (Some(into), Some(present)) = (into.get_mut(..count), present.get(..count)) {
+            into.copy_from_slice(present);
         }
         self.consume(count);
         Ok(count)
     }
 }
 
-impl BufRead for Reader<'_> {
+impl BufRead for StreamReader<'_> {
     fn fill_buf(&mut self) -> io::Result<&[u8]> {
         if self.taken >= self.buffer.len() {
-            let go_on = self.pace.as_ref().map_or(Ok(()), Pace::go_on);
-            match go_on.and_then(|()| self.bytes.part(self.next, PIECE)) {
+            let cancelled = self.pace.as_ref().map_or(Ok(()), CheckPace::check_cancelled);
+            match cancelled.and_then(|()| self.bytes.part(self.next, PIECE)) {
                 Ok(bytes) => {
                     self.next += bytes.len() as u64;
                     (self.buffer, self.taken) = (bytes, 0);
@@ -122,14 +122,14 @@ impl BufRead for Reader<'_> {
 /// unpacked bytes.
 pub(crate) fn unpack(
     packing: Packing,
-    reader: &mut Reader<'_>,
+    reader: &mut StreamReader<'_>,
     packed: u64,
-    context: &mut Context<'_>,
+    context: &mut FileContext<'_>,
     mut each: impl FnMut(&[u8]) -> Result<()>,
-) -> Result<End> {
+) -> Result<UnpackEnd> {
     let end = match decode(packing, reader, &mut |decoder| drive(decoder, packed, context, &mut each)) {
         Ok(end) => end,
-        Err(error) => Ok(End::Damaged(error.to_string())),
+        Err(error) => Ok(UnpackEnd::Damaged(error.to_string())),
     };
     reader.failed.take().map_or(end, Err)
 }
@@ -137,24 +137,24 @@ pub(crate) fn unpack(
 fn drive(
     decoder: &mut dyn Read,
     packed: u64,
-    context: &mut Context<'_>,
+    context: &mut FileContext<'_>,
     each: &mut dyn FnMut(&[u8]) -> Result<()>,
-) -> Result<End> {
+) -> Result<UnpackEnd> {
     let (mut piece, mut made) = (vec![0; PIECE], 0u64);
     loop {
-        context.go_on()?;
+        context.check_cancelled()?;
         match decoder.read(&mut piece) {
-            Ok(0) => return Ok(End::Whole),
+            Ok(0) => return Ok(UnpackEnd::Whole),
             Ok(count) => {
                 made += count as u64;
                 let beyond = made > ALWAYS_INFLATED_BYTES && made / MAX_INFLATED_RATIO > packed;
                 if beyond || !context.unpack(count as u64) {
-                    return Ok(End::TooMuch);
+                    return Ok(UnpackEnd::TooMuch);
                 }
                 each(piece.get(..count).unwrap_or_default())?;
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Ok(End::Damaged(error.to_string())),
+            Err(error) => return Ok(UnpackEnd::Damaged(error.to_string())),
         }
     }
 }
@@ -162,9 +162,9 @@ fn drive(
 /// Has a stream of this kind unpacked; an error where it cannot begin.
 fn decode(
     packing: Packing,
-    reader: &mut Reader<'_>,
-    drive: &mut dyn FnMut(&mut dyn Read) -> Result<End>,
-) -> io::Result<Result<End>> {
+    reader: &mut StreamReader<'_>,
+    drive: &mut dyn FnMut(&mut dyn Read) -> Result<UnpackEnd>,
+) -> io::Result<Result<UnpackEnd>> {
     Ok(match packing {
         Packing::Deflate => drive(&mut flate2::bufread::DeflateDecoder::new(reader)),
         Packing::Zlib => drive(&mut flate2::bufread::ZlibDecoder::new(reader)),

@@ -5,8 +5,8 @@ use max_weights::rules;
 use max_weights::{Diagnostic, Result};
 
 use super::unpickled::Unpickled;
-use crate::bytes::Bytes;
-use crate::context::{Context, Piece};
+use crate::bytes::RandomRead;
+use crate::context::{ByteSpan, FileContext};
 use crate::kind::Kind;
 use crate::security::base64;
 
@@ -23,7 +23,7 @@ const MAX_SCHEMA: usize = 64 << 20;
 const BEFORE_VALUE: usize = 8;
 
 /// Looks at the types of the columns.
-pub(crate) fn scan(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) -> Result<()> {
+pub(crate) fn scan(piece: &ByteSpan<'_>, kind: Kind, context: &mut FileContext<'_>) -> Result<()> {
     types(piece, context)?;
     if kind == Kind::Parquet {
         schemas(piece, context)?;
@@ -35,14 +35,14 @@ pub(crate) fn scan(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) -> 
 }
 
 /// Looks for the type that is pickled, in all of these bytes: each message of a schema counts for some reader.
-fn types(piece: &Piece<'_>, context: &mut Context<'_>) -> Result<()> {
+fn types(piece: &ByteSpan<'_>, context: &mut FileContext<'_>) -> Result<()> {
     let Some(at) = find(piece.bytes, PICKLED, 0, context)? else { return Ok(()) };
     let message = "a column is of a type that Python defines: versions of pyarrow before 14.0.1 unpickle it when they read the schema";
     context.report(piece, Diagnostic::new(rules::ARROW_PICKLE, message).offset(at));
     let mut unpickled = Unpickled::default();
     let mut at = 0;
     while at < piece.bytes.len() {
-        context.go_on()?;
+        context.check_cancelled()?;
         let window = piece.bytes.part(at, WINDOW + OVERLAP)?;
         for place in 0..window.len().min(WINDOW) {
             if let Some(len) = window.get(place..).and_then(text) {
@@ -64,7 +64,7 @@ fn text(bytes: &[u8]) -> Option<u64> {
 }
 
 /// Looks at the schemas that are kept in Base64.
-fn schemas(piece: &Piece<'_>, context: &mut Context<'_>) -> Result<()> {
+fn schemas(piece: &ByteSpan<'_>, context: &mut FileContext<'_>) -> Result<()> {
     let mut from = 0;
     while let Some(at) = find(piece.bytes, SCHEMA, from, context)? {
         from = at + SCHEMA.len() as u64;
@@ -80,19 +80,19 @@ fn schemas(piece: &Piece<'_>, context: &mut Context<'_>) -> Result<()> {
                 context.report(piece, Diagnostic::new(rules::CODE_INCOMPLETE, message).offset(at));
                 return Ok(());
             }
-            types(&Piece { depth: piece.depth, ..piece.inside(&schema, &name, &way) }, context)?;
+            types(&ByteSpan { depth: piece.depth, ..piece.inside(&schema, &name, &way) }, context)?;
         }
     }
     Ok(())
 }
 
 /// The first position of some bytes from `from` on.
-fn find(bytes: &dyn Bytes, wanted: &[u8], from: u64, context: &Context<'_>) -> Result<Option<u64>> {
+fn find(bytes: &dyn RandomRead, requested: &[u8], from: u64, context: &FileContext<'_>) -> Result<Option<u64>> {
     let mut at = from;
     while at < bytes.len() {
-        context.go_on()?;
+        context.check_cancelled()?;
         let window = bytes.part(at, WINDOW + OVERLAP)?;
-        if let Some(place) = memchr::memmem::find(&window, wanted) {
+        if let Some(place) = memchr::memmem::find(&window, requested) {
             return Ok(Some(at + place as u64));
         }
         at += WINDOW as u64;

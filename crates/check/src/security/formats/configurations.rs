@@ -7,10 +7,10 @@ use max_weights::{Diagnostic, Result};
 use serde_json::Value;
 
 use super::keras;
-use crate::bytes::Bytes;
-use crate::context::{Context, Piece};
+use crate::bytes::RandomRead;
+use crate::context::{ByteSpan, FileContext};
 use crate::json::{self, Document};
-use crate::security::archive::Reader;
+use crate::security::archive::StreamReader;
 
 /// By how many bytes parts that are searched have to overlap.
 pub(super) const OVERLAP: usize = 8 << 10;
@@ -23,7 +23,7 @@ fn opens_object(bytes: &[u8]) -> bool {
 }
 
 /// The text there, up to a byte that no text has.
-fn text_at(bytes: &dyn Bytes, at: u64) -> Result<Vec<u8>> {
+fn text_at(bytes: &dyn RandomRead, at: u64) -> Result<Vec<u8>> {
     let mut text = bytes.part(at, keras::MAX_CONFIG)?;
     let end = text.iter().position(|byte| *byte < b' ' && !byte.is_ascii_whitespace());
     text.truncate(end.unwrap_or(text.len()));
@@ -47,16 +47,16 @@ impl Configurations {
     /// Reads those that begin in the first `len` bytes of a part of the file, which begins at `at`.
     pub(super) fn search(
         &mut self,
-        piece: &Piece<'_>,
+        piece: &ByteSpan<'_>,
         at: u64,
         part: &[u8],
         len: usize,
-        context: &mut Context<'_>,
+        context: &mut FileContext<'_>,
     ) -> Result<()> {
         for place in memchr::memchr_iter(b'{', part).take_while(|place| *place < len) {
             let (here, start) = (at + place as u64, part.get(place..).unwrap_or_default());
             if here >= self.after && opens_object(start) {
-                context.go_on()?;
+                context.check_cancelled()?;
                 self.look(piece, here, start, context)?;
             }
         }
@@ -64,7 +64,7 @@ impl Configurations {
     }
 
     /// Reads the object at `at`, where `window` begins. One that is a configuration is to be whole.
-    fn look(&mut self, piece: &Piece<'_>, at: u64, window: &[u8], context: &mut Context<'_>) -> Result<()> {
+    fn look(&mut self, piece: &ByteSpan<'_>, at: u64, window: &[u8], context: &mut FileContext<'_>) -> Result<()> {
         if self.left == 0 {
             return Ok(());
         }
@@ -72,7 +72,7 @@ impl Configurations {
         let mut rest = window;
         let (mut value, mut read) = (first_value(&mut rest), (window.len() - rest.len()) as u64);
         if value.is_none() && rest.is_empty() {
-            let mut reader = Reader::new(piece.bytes, at);
+            let mut reader = StreamReader::new(piece.bytes, at);
             value = first_value((&mut reader).take(keras::MAX_CONFIG as u64));
             read = read.saturating_add(reader.position().saturating_sub(at));
         }
@@ -85,11 +85,11 @@ impl Configurations {
         self.found += u64::from(is_config);
         let Some((value, len)) = value else {
             self.left = self.left.saturating_sub(read);
-            for (is_said, message) in [
+            for (is_declared, message) in [
                 (is_config, "a Keras configuration breaks off or is damaged: what it names was not looked at"),
                 (self.left == 0, "too much looks like a Keras configuration: from here on, no more were looked for"),
             ] {
-                if is_said {
+                if is_declared {
                     context.report(piece, Diagnostic::new(rules::KERAS_CONFIG, message).offset(at));
                 }
             }

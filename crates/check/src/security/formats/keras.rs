@@ -2,11 +2,11 @@
 
 use max_weights::rules;
 use max_weights::rules::Rule;
-use max_weights::text::shown;
+use max_weights::text::escape;
 use max_weights::{Diagnostic, Result};
 use serde_json::{Map, Value};
 
-use crate::context::{Context, Piece};
+use crate::context::{ByteSpan, FileContext};
 use crate::dangerous::is_dangerous_in_model;
 use crate::security::archive::{leads_out, scan_inside};
 use crate::security::base64;
@@ -61,7 +61,7 @@ pub(super) fn is_config(text: &[u8]) -> bool {
 }
 
 /// Looks at all objects of a configuration.
-pub(super) fn walk(piece: &Piece<'_>, value: &Value, depth: usize, context: &mut Context<'_>) -> Result<()> {
+pub(super) fn walk(piece: &ByteSpan<'_>, value: &Value, depth: usize, context: &mut FileContext<'_>) -> Result<()> {
     if depth > MAX_DEPTH {
         return Ok(());
     }
@@ -72,7 +72,7 @@ pub(super) fn walk(piece: &Piece<'_>, value: &Value, depth: usize, context: &mut
             }
         }
         Value::Object(object) => {
-            context.go_on()?;
+            context.check_cancelled()?;
             if let Some(class) = object.get("class_name").and_then(Value::as_str) {
                 named(piece, class, object, context)?;
             }
@@ -95,19 +95,19 @@ pub(super) fn walk(piece: &Piece<'_>, value: &Value, depth: usize, context: &mut
     Ok(())
 }
 
-fn unsafe_deserialization(piece: &Piece<'_>, context: &mut Context<'_>) {
+fn unsafe_deserialization(piece: &ByteSpan<'_>, context: &mut FileContext<'_>) {
     let message = "the configuration switches off Keras's protection (enable_unsafe_deserialization)";
     context.report(piece, Diagnostic::new(rules::KERAS_MALICIOUS, message));
 }
 
 /// An object that names what the loader makes of it.
-fn named(piece: &Piece<'_>, class: &str, object: &Map<String, Value>, context: &mut Context<'_>) -> Result<()> {
+fn named(piece: &ByteSpan<'_>, class: &str, object: &Map<String, Value>, context: &mut FileContext<'_>) -> Result<()> {
     let text = |key: &str| object.get(key).and_then(Value::as_str);
     let config = object.get("config");
     let of_config = |key: &str| config.and_then(|config| config.get(key));
     let module = text("module").unwrap_or_default();
-    let report = |rule: &'static Rule, message: String, context: &mut Context<'_>| {
-        let evidence = format!("{}.{}", shown(module), shown(class));
+    let report = |rule: &'static Rule, message: String, context: &mut FileContext<'_>| {
+        let evidence = format!("{}.{}", escape(module), escape(class));
         context.report(piece, Diagnostic::new(rule, message).evidence(evidence));
     };
     match class {
@@ -124,12 +124,12 @@ fn named(piece: &Piece<'_>, class: &str, object: &Map<String, Value>, context: &
         }
         "TFSMLayer" => {
             let path = of_config("filepath").and_then(Value::as_str).unwrap_or_default();
-            report(rules::KERAS_CUSTOM, format!("a TFSMLayer loads and runs the graph at '{}'", shown(path)), context);
+            report(rules::KERAS_CUSTOM, format!("a TFSMLayer loads and runs the graph at '{}'", escape(path)), context);
         }
         "TFOpLambda" | "SlicingOpLambda" => {
             let function = of_config("function").and_then(Value::as_str).unwrap_or_default();
             if function.split('.').any(|part| words::has(OUTSIDE, part)) {
-                let message = format!("the layer {class} calls TensorFlow's '{}'", shown(function));
+                let message = format!("the layer {class} calls TensorFlow's '{}'", escape(function));
                 report(rules::KERAS_MALICIOUS, message, context);
             }
         }
@@ -137,7 +137,11 @@ fn named(piece: &Piece<'_>, class: &str, object: &Map<String, Value>, context: &
             if let Some(path) = of_config("vocabulary").and_then(Value::as_str) {
                 let is_outside = leads_out(path) || path.contains("://") || path.starts_with('~');
                 let rule = if is_outside { rules::KERAS_MALICIOUS } else { rules::KERAS_CUSTOM };
-                report(rule, format!("the layer {lookup} reads the file '{}' when it is loaded", shown(path)), context);
+                report(
+                    rule,
+                    format!("the layer {lookup} reads the file '{}' when it is loaded", escape(path)),
+                    context,
+                );
             }
         }
         _ => {}
@@ -149,7 +153,7 @@ fn named(piece: &Piece<'_>, class: &str, object: &Map<String, Value>, context: &
     } else {
         class
     };
-    let what = format!("'{}.{}'", shown(module), shown(name));
+    let what = format!("'{}.{}'", escape(module), escape(name));
     if is_dangerous_in_model(module, name) && !module.is_empty() {
         let message = format!("the loader imports {what}, which runs commands or reaches files");
         report(rules::KERAS_MALICIOUS, message, context);
@@ -168,7 +172,7 @@ fn named(piece: &Piece<'_>, class: &str, object: &Map<String, Value>, context: &
         report(rules::KERAS_CUSTOM, format!("the loader imports {what}, which is not part of Keras"), context);
     }
     if let Some(custom) = text("registered_name").filter(|name| name.contains('>') && !name.starts_with("keras")) {
-        report(rules::KERAS_CUSTOM, format!("'{}' is the author's own class or function", shown(custom)), context);
+        report(rules::KERAS_CUSTOM, format!("'{}' is the author's own class or function", escape(custom)), context);
     }
     Ok(())
 }
@@ -187,7 +191,7 @@ fn part_of_keras(module: &str) -> Option<&str> {
 }
 
 /// A function in bytes of Python's compiler, in base64.
-fn lambda(piece: &Piece<'_>, config: Option<&Value>, context: &mut Context<'_>) {
+fn lambda(piece: &ByteSpan<'_>, config: Option<&Value>, context: &mut FileContext<'_>) {
     let code = config
         .and_then(|config| config.get("function").or_else(|| config.get("code")).or(Some(config)))
         .and_then(find_text);

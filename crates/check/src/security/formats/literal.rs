@@ -18,18 +18,18 @@ const MAX_DEPTH: usize = 64;
 impl Literal {
     /// The literal that the whole text is, but for space around it.
     pub(super) fn parse(text: &str) -> Option<Self> {
-        let mut parser = Parser { rest: text };
+        let mut parser = LiteralParser { rest: text };
         let value = parser.value(0)?;
         parser.space();
         parser.rest.is_empty().then_some(value)
     }
 }
 
-struct Parser<'a> {
+struct LiteralParser<'a> {
     rest: &'a str,
 }
 
-impl Parser<'_> {
+impl LiteralParser<'_> {
     fn space(&mut self) {
         self.rest = self.rest.trim_start_matches([' ', '\t', '\n', '\r']);
     }

@@ -17,11 +17,11 @@ pub(crate) mod tflite;
 mod unpickled;
 
 use max_weights::rules;
-use max_weights::text::shown;
+use max_weights::text::escape;
 use max_weights::{Diagnostic, Result};
 
-use crate::bytes::Bytes;
-use crate::context::{Context, Piece};
+use crate::bytes::RandomRead;
+use crate::context::{ByteSpan, FileContext};
 use crate::json;
 use crate::kind::has_suffix;
 use crate::repository;
@@ -61,7 +61,7 @@ pub(crate) fn of_members(names: &[&str]) -> Option<&'static str> {
 
 /// What a tar archive with these members is, if it is known.
 pub(crate) fn of_tar_members(names: &[&str]) -> Option<&'static str> {
-    let has = |wanted: &str| names.contains(&wanted);
+    let has = |requested: &str| names.contains(&requested);
     if has("storages") && has("tensors") && has("pickle") {
         return Some("PyTorch (tar, from before 0.1.10)");
     }
@@ -74,26 +74,26 @@ fn ends_in(name: &str, end: &str) -> bool {
 }
 
 /// What the members of an archive mean together, beyond what each of them is.
-pub(crate) fn check_members(piece: &Piece<'_>, archive: &dyn Archive, context: &mut Context<'_>) {
+pub(crate) fn check_members(piece: &ByteSpan<'_>, archive: &dyn Archive, context: &mut FileContext<'_>) {
     let members = archive.members();
     if !members.iter().any(|member| ends_in(&member.name, "MAR-INF/MANIFEST.json")) {
         return;
     }
     for member in members.iter().filter(|member| has_suffix(&member.name, "py so sh")) {
-        let message = format!("the server runs '{}' when it loads the model", shown(&member.name));
+        let message = format!("the server runs '{}' when it loads the model", escape(&member.name));
         context.report(piece, Diagnostic::new(rules::ARCHIVE_PROGRAM, message).offset(member.start));
     }
 }
 
 /// Looks at a JSON text that a loader makes objects by: a configuration of Keras, or the schema of a skops file.
-pub(crate) fn json(piece: &Piece<'_>, context: &mut Context<'_>) -> Result<()> {
+pub(crate) fn json(piece: &ByteSpan<'_>, context: &mut FileContext<'_>) -> Result<()> {
     let words = words_of_objects(piece.bytes, context)?;
-    if words == Words::default() {
+    if words == JsonWords::default() {
         return Ok(());
     }
     // What is long is data, unless a loader looks for it by its name.
     let is_named = repository::is_config(piece.name) || ends_in(piece.name, "schema.json");
-    let report = |message: String, context: &mut Context<'_>| {
+    let report = |message: String, context: &mut FileContext<'_>| {
         context.report(piece, Diagnostic::new(rules::KERAS_CONFIG, message));
     };
     let len = piece.bytes.len();
@@ -109,7 +109,7 @@ pub(crate) fn json(piece: &Piece<'_>, context: &mut Context<'_>) -> Result<()> {
             skops::walk(piece, &value, context)?;
         }
         Err(why) if words.are_plain || is_named => {
-            report(format!("the configuration cannot be read: {}", shown(&why)), context);
+            report(format!("the configuration cannot be read: {}", escape(&why)), context);
         }
         Err(_) => {}
     }
@@ -118,22 +118,22 @@ pub(crate) fn json(piece: &Piece<'_>, context: &mut Context<'_>) -> Result<()> {
 
 /// The words in a JSON text that name the objects that a loader creates.
 #[derive(Default, PartialEq, Eq)]
-struct Words {
+struct JsonWords {
     are_plain: bool,
     may_be_hidden: bool,
 }
 
-fn words_of_objects(bytes: &dyn Bytes, context: &Context<'_>) -> Result<Words> {
+fn words_of_objects(bytes: &dyn RandomRead, context: &FileContext<'_>) -> Result<JsonWords> {
     const WINDOW: usize = 1 << 20;
     /// Words lie over the ends of windows.
     const OVERLAP: usize = 16;
     const WORDS: [&[u8]; 3] = [b"\"class_name\"", b"\"__loader__\"", b"\"__module__\""];
-    let (mut words, mut at) = (Words::default(), 0);
+    let (mut words, mut at) = (JsonWords::default(), 0);
     // In another encoding of Unicode than UTF-8, which Python reads as well, no word is found by its letters.
     let start = bytes.part(0, 4)?;
     words.may_be_hidden = start.contains(&0) || start.starts_with(b"\xff\xfe") || start.starts_with(b"\xfe\xff");
     while at < bytes.len() {
-        context.go_on()?;
+        context.check_cancelled()?;
         let window = bytes.part(at, WINDOW + OVERLAP)?;
         words.are_plain |= WORDS.iter().any(|word| memchr::memmem::find(&window, word).is_some());
         words.may_be_hidden |= hides_letters(&window);

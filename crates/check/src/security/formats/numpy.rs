@@ -2,18 +2,18 @@
 
 use max_weights::rules;
 use max_weights::tensor::checked_elements;
-use max_weights::text::shown;
+use max_weights::text::escape;
 use max_weights::{DType, Diagnostic, Result};
 
 use super::literal::Literal;
-use crate::bytes::Slice;
-use crate::context::{Context, Piece};
+use crate::bytes::ByteSlice;
+use crate::context::{ByteSpan, FileContext};
 use crate::kind::Kind;
 use crate::options::Level;
 use crate::report::Depth;
 use crate::security::archive::look_behind;
-use crate::security::pickle::{self, Expected};
-use crate::values::array::{self, Array};
+use crate::security::pickle::{self, PickleOrigin};
+use crate::values::array::{self, ArrayFacts};
 
 const MAGIC: &[u8] = b"\x93NUMPY";
 /// The longest header that is read: a hundred times the default limit of NumPy.
@@ -24,10 +24,10 @@ const MAX_ARRAYS: usize = 100_000;
 const MAX_DEPTH: usize = 32;
 
 /// Looks at all arrays that are in a file one behind the other.
-pub(crate) fn scan(piece: &Piece<'_>, context: &mut Context<'_>) -> Result<()> {
+pub(crate) fn scan(piece: &ByteSpan<'_>, context: &mut FileContext<'_>) -> Result<()> {
     let (mut at, mut is_known) = (0, true);
     for _ in 0..MAX_ARRAYS {
-        context.go_on()?;
+        context.check_cancelled()?;
         let Some(end) = array(piece, at, context)? else { break };
         (at, is_known) = end;
         if piece.bytes.part(at, MAGIC.len())? != MAGIC {
@@ -45,9 +45,9 @@ pub(crate) fn scan(piece: &Piece<'_>, context: &mut Context<'_>) -> Result<()> {
 }
 
 /// Looks at the array there; tells where it ends, and whether that is known, if something may follow.
-fn array(piece: &Piece<'_>, at: u64, context: &mut Context<'_>) -> Result<Option<(u64, bool)>> {
+fn array(piece: &ByteSpan<'_>, at: u64, context: &mut FileContext<'_>) -> Result<Option<(u64, bool)>> {
     let bytes = piece.bytes;
-    let refuse = |why: &str, context: &mut Context<'_>| {
+    let refuse = |why: &str, context: &mut FileContext<'_>| {
         array::unknown("a header that cannot be read", context);
         let finding = Diagnostic::new(rules::NUMPY_HEADER, format!("the header of the array {why}")).offset(at);
         context.report(piece, finding);
@@ -69,10 +69,11 @@ fn array(piece: &Piece<'_>, at: u64, context: &mut Context<'_>) -> Result<Option
         refuse(&format!("has {len} bytes, which are missing or too many"), context);
         return Ok(None);
     }
-    let Some(header) = Literal::parse(&text).and_then(|header| Header::of(&header)) else {
+    let Some(header) = Literal::parse(&text).and_then(|header| NpyHeader::of(&header)) else {
         let message =
             "the header of the array is not the plain dict of descr, fortran_order and shape that NumPy writes";
-        context.report(piece, Diagnostic::new(rules::NUMPY_HEADER, message).offset(at + prefix).evidence(shown(&text)));
+        context
+            .report(piece, Diagnostic::new(rules::NUMPY_HEADER, message).offset(at + prefix).evidence(escape(&text)));
         array::unknown("a header that cannot be read", context);
         return Ok(Some((data, false)));
     };
@@ -82,16 +83,20 @@ fn array(piece: &Piece<'_>, at: u64, context: &mut Context<'_>) -> Result<Option
                 piece,
                 Diagnostic::new(rules::NUMPY_OBJECT, "the array holds Python objects, which are pickled").offset(data),
             );
-            let rest = Slice::new(bytes, data, u64::MAX);
+            let rest = ByteSlice::new(bytes, data, u64::MAX);
             let name = format!("{}: objects", piece.name);
             let way = piece.member.map_or_else(|| "objects".to_owned(), |member| format!("{member}!/objects"));
-            pickle::scan(&Piece { depth: piece.depth, ..piece.inside(&rest, &name, &way) }, Expected::Any, context)?;
+            pickle::scan(
+                &ByteSpan { depth: piece.depth, ..piece.inside(&rest, &name, &way) },
+                PickleOrigin::Any,
+                context,
+            )?;
             Ok(None)
         }
         Some(needed) => {
-            let there = bytes.len() - data;
-            if there < needed {
-                let message = format!("the shape of the array needs {needed} bytes, but {there} are there");
+            let present = bytes.len() - data;
+            if present < needed {
+                let message = format!("the shape of the array needs {needed} bytes, but {present} are there");
                 context.report(piece, Diagnostic::new(rules::NUMPY_SIZE, message).offset(data));
                 array::unknown("values that are not all there", context);
                 return Ok(None);
@@ -109,12 +114,12 @@ fn array(piece: &Piece<'_>, at: u64, context: &mut Context<'_>) -> Result<Option
 }
 
 /// Looks at the values of an array, which are at `at`.
-fn values(piece: &Piece<'_>, header: &Header, at: u64, len: u64, context: &mut Context<'_>) -> Result<()> {
+fn values(piece: &ByteSpan<'_>, header: &NpyHeader, at: u64, len: u64, context: &mut FileContext<'_>) -> Result<()> {
     let (dtype, is_swapped, parts) = match &header.values {
-        Values::Numbers { dtype, is_swapped, parts } => (*dtype, *is_swapped, *parts),
+        NpyElements::Numbers { dtype, is_swapped, parts } => (*dtype, *is_swapped, *parts),
         // Texts, and dates, have no values that could be wrong.
-        Values::None => return Ok(()),
-        Values::Other(descr) => {
+        NpyElements::None => return Ok(()),
+        NpyElements::Other(descr) => {
             array::unknown(&format!("the type {descr}"), context);
             return Ok(());
         }
@@ -124,22 +129,22 @@ fn values(piece: &Piece<'_>, header: &Header, at: u64, len: u64, context: &mut C
     let shape = if header.is_fortran || parts > 1 { flat.as_slice() } else { header.shape.as_slice() };
     let file = piece.name.rsplit(['/', '\\']).next().unwrap_or(piece.name);
     let name = file.strip_suffix(".npy").unwrap_or(file);
-    let array = Array { name, dtype, shape, at, is_swapped };
-    array::look(piece, &array, &Slice::new(piece.bytes, at, len), context)
+    let array = ArrayFacts { name, dtype, shape, at, is_swapped };
+    array::look(piece, &array, &ByteSlice::new(piece.bytes, at, len), context)
 }
 
-struct Header {
+struct NpyHeader {
     has_objects: bool,
     /// The bytes of the values; `None` if they are not known.
     bytes: Option<u64>,
     /// The shape, whose elements are no more than there are numbers if the bytes are known.
     shape: Vec<u64>,
     is_fortran: bool,
-    values: Values,
+    values: NpyElements,
 }
 
 /// What the elements of an array are.
-enum Values {
+enum NpyElements {
     /// Numbers, of which complex ones have two parts.
     Numbers { dtype: DType, is_swapped: bool, parts: u64 },
     /// Nothing that could be wrong: texts, dates.
@@ -148,7 +153,7 @@ enum Values {
     Other(String),
 }
 
-impl Values {
+impl NpyElements {
     fn of(descr: &Literal) -> Self {
         let Literal::Text(text) = descr else { return Self::Other("with fields".into()) };
         let is_swapped = text.starts_with('>');
@@ -174,7 +179,7 @@ impl Values {
     }
 }
 
-impl Header {
+impl NpyHeader {
     fn of(header: &Literal) -> Option<Self> {
         let Literal::Dict(pairs) = header else { return None };
         let get = |name: &str| {
@@ -197,7 +202,7 @@ impl Header {
         let mut has_objects = false;
         let item = size_of(descr, &mut has_objects, 0).ok()?;
         let bytes = item.and_then(|item| count?.checked_mul(item));
-        Some(Self { has_objects, bytes, shape, is_fortran: *is_fortran, values: Values::of(descr) })
+        Some(Self { has_objects, bytes, shape, is_fortran: *is_fortran, values: NpyElements::of(descr) })
     }
 }
 

@@ -8,8 +8,8 @@ use serde::Deserializer as _;
 use serde::de::{MapAccess, Visitor};
 
 use super::tflite;
-use crate::bytes::{Bytes, Slice};
-use crate::context::{Context, Piece};
+use crate::bytes::{ByteSlice, RandomRead};
+use crate::context::{ByteSpan, FileContext};
 use crate::json::{Document, MAX_DUPLICATES};
 use crate::kind::{Kind, has_suffix};
 use crate::report::Depth;
@@ -35,7 +35,7 @@ const CODE: &str = "
     pickle.loads(";
 
 /// Whether a file that begins like something else ends like a zip archive, so that some programs take it for that. This is a finding.
-pub(crate) fn is_zip_too(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) -> Result<bool> {
+pub(crate) fn is_zip_too(piece: &ByteSpan<'_>, kind: Kind, context: &mut FileContext<'_>) -> Result<bool> {
     let by_name = has_suffix(piece.name, ZIPS);
     let exactly = match kind {
         Kind::Zip | Kind::Empty => return Ok(false),
@@ -71,7 +71,7 @@ pub(crate) fn is_zip_too(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_
 }
 
 /// Searches a file of weights for hidden contents.
-pub(crate) fn check(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) -> Result<()> {
+pub(crate) fn check(piece: &ByteSpan<'_>, kind: Kind, context: &mut FileContext<'_>) -> Result<()> {
     if kind == Kind::Safetensors {
         safetensors(piece, context)?;
     }
@@ -80,7 +80,7 @@ pub(crate) fn check(piece: &Piece<'_>, kind: Kind, context: &mut Context<'_>) ->
 }
 
 /// Metadata, tensors of bytes, holes and the end of a safetensors file. That the header is as it should be is for others to say.
-fn safetensors(piece: &Piece<'_>, context: &mut Context<'_>) -> Result<()> {
+fn safetensors(piece: &ByteSpan<'_>, context: &mut FileContext<'_>) -> Result<()> {
     let bytes = piece.bytes;
     let len = bytes.first(8)?.first_chunk().map_or(0, |len| u64::from_le_bytes(*len));
     if len > MAX_HEADER.min(bytes.len().saturating_sub(8)) {
@@ -88,7 +88,7 @@ fn safetensors(piece: &Piece<'_>, context: &mut Context<'_>) -> Result<()> {
     }
     let header = bytes.part(8, len as usize)?;
     let data = 8 + len;
-    let mut found = Found::default();
+    let mut found = HeaderContents::default();
     // A header that breaks is for others to say; what came before it counts.
     let read = serde_json::Deserializer::from_slice(&header).deserialize_map(&mut found);
     if found.is_cut && read.err().is_none_or(|error| error.is_data()) {
@@ -98,7 +98,7 @@ fn safetensors(piece: &Piece<'_>, context: &mut Context<'_>) -> Result<()> {
     }
     metadata(piece, &found.metadata, context)?;
     let mut spans = found.spans;
-    context.go_on()?;
+    context.check_cancelled()?;
     spans.sort_unstable();
     let of_bytes = spans.iter().filter(|(_, _, is_bytes)| *is_bytes).take(MAX_LOOKED_AT);
     bytes
@@ -119,7 +119,7 @@ fn safetensors(piece: &Piece<'_>, context: &mut Context<'_>) -> Result<()> {
 }
 
 /// What lies between and behind the tensors of a GGUF file, which are aligned with zeros.
-pub(crate) fn beside_tensors(piece: &Piece<'_>, catalog: &Catalog, context: &mut Context<'_>) -> Result<()> {
+pub(crate) fn other_values(piece: &ByteSpan<'_>, catalog: &Catalog, context: &mut FileContext<'_>) -> Result<()> {
     let mut spans: Vec<(u64, u64)> = catalog.table().iter().map(|info| (info.span.start(), info.span.end())).collect();
     spans.sort_unstable();
     let Some(mut at) = spans.first().map(|(start, _)| *start) else { return Ok(()) };
@@ -139,7 +139,7 @@ pub(crate) fn beside_tensors(piece: &Piece<'_>, catalog: &Catalog, context: &mut
 
 /// What is looked at of a header.
 #[derive(Default)]
-struct Found {
+struct HeaderContents {
     spans: Vec<(u64, u64, bool)>,
     /// Keys and texts of the metadata; what is not text is for others to say.
     metadata: Vec<(String, String)>,
@@ -148,13 +148,13 @@ struct Found {
 }
 
 #[derive(serde::Deserialize)]
-struct Tensor<'a> {
+struct HeaderTensor<'a> {
     #[serde(borrow)]
     dtype: std::borrow::Cow<'a, str>,
     data_offsets: (u64, u64),
 }
 
-impl<'de> Visitor<'de> for &mut Found {
+impl<'de> Visitor<'de> for &mut HeaderContents {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -171,7 +171,7 @@ impl<'de> Visitor<'de> for &mut Found {
                     value.as_object().into_iter().flatten().chain(duplicates.iter().map(|(key, value)| (key, value)));
                 self.metadata.extend(all.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))));
             } else {
-                let tensor: Tensor<'_> = map.next_value()?;
+                let tensor: HeaderTensor<'_> = map.next_value()?;
                 let (start, end) = tensor.data_offsets;
                 self.spans.push((start, end, matches!(&*tensor.dtype, "U8" | "I8" | "BOOL")));
             }
@@ -182,9 +182,9 @@ impl<'de> Visitor<'de> for &mut Found {
 
 /// A pickle or an archive at the beginning of bytes that should be none. Those of a tensor may begin like a pickle without a magic by chance,
 /// one in 200 of weights of four bits: there it has to import something.
-fn hidden(piece: &Piece<'_>, start: u64, end: u64, is_tensor: bool, context: &mut Context<'_>) -> Result<()> {
-    context.go_on()?;
-    let part = Slice::new(piece.bytes, start, end.saturating_sub(start));
+fn hidden(piece: &ByteSpan<'_>, start: u64, end: u64, is_tensor: bool, context: &mut FileContext<'_>) -> Result<()> {
+    context.check_cancelled()?;
+    let part = ByteSlice::new(piece.bytes, start, end.saturating_sub(start));
     let first = part.first(PICKLE_BYTES)?;
     let imports = || -> Result<bool> {
         let more = part.first(TENSOR_BYTES)?;
@@ -220,12 +220,12 @@ fn is_certain(kind: Kind) -> bool {
 }
 
 /// Code in the keys and values of the metadata.
-fn metadata(piece: &Piece<'_>, pairs: &[(String, String)], context: &mut Context<'_>) -> Result<()> {
+fn metadata(piece: &ByteSpan<'_>, pairs: &[(String, String)], context: &mut FileContext<'_>) -> Result<()> {
     for (key, text) in pairs {
-        context.go_on()?;
+        context.check_cancelled()?;
         pickle_in_text(piece, key, text, context)?;
         if let Some(code) = words::each(CODE).find(|code| text.contains(code)) {
-            let key = max_weights::text::shown(key);
+            let key = max_weights::text::escape(key);
             let at = text.find(code).unwrap_or(0);
             let around: String = text.get(at..).unwrap_or_default().chars().take(120).collect();
             let message = format!("the value of '{key}' in the metadata holds code: {code}…");
@@ -233,7 +233,7 @@ fn metadata(piece: &Piece<'_>, pairs: &[(String, String)], context: &mut Context
                 piece,
                 Diagnostic::new(rules::CONTAINER_METADATA, message)
                     .offset(8)
-                    .evidence(max_weights::text::shown(&around)),
+                    .evidence(max_weights::text::escape(&around)),
             );
         }
     }
@@ -241,7 +241,7 @@ fn metadata(piece: &Piece<'_>, pairs: &[(String, String)], context: &mut Context
 }
 
 /// A pickle that is written as a string, in base64.
-fn pickle_in_text(piece: &Piece<'_>, key: &str, text: &str, context: &mut Context<'_>) -> Result<()> {
+fn pickle_in_text(piece: &ByteSpan<'_>, key: &str, text: &str, context: &mut FileContext<'_>) -> Result<()> {
     // Words with other signs between them spell anything.
     let end = text.bytes().position(|byte| !byte.is_ascii_whitespace() && base64::digit(byte).is_none());
     let bytes = base64::decoded(text.as_bytes().get(..end.unwrap_or(text.len())).unwrap_or_default());
@@ -250,7 +250,7 @@ fn pickle_in_text(piece: &Piece<'_>, key: &str, text: &str, context: &mut Contex
     if bytes.len() < MIN_PICKLE || !is_binary_pickle(first) && !pickle::may_be_pickle(first, bytes.len() as u64, "") {
         return Ok(());
     }
-    let message = format!("the value of '{}' in the metadata is a pickle in base64", max_weights::text::shown(key));
+    let message = format!("the value of '{}' in the metadata is a pickle in base64", max_weights::text::escape(key));
     context.report(piece, Diagnostic::new(rules::CONTAINER_METADATA, message).offset(8));
     scan_inside(piece, &bytes, "metadata", context)
 }

@@ -2,7 +2,7 @@
 
 use max_weights::Result;
 
-use crate::bytes::Bytes;
+use crate::bytes::RandomRead;
 
 /// Bytes that are read at a time.
 const WINDOW: usize = 16 << 10;
@@ -11,7 +11,7 @@ const MAX_NUMBER: usize = 10;
 
 /// A field of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Value {
+pub(super) enum ProtobufField {
     /// A number, or the bits of one.
     Number(u64),
     /// Bytes, a string or a message: from where to where they reach.
@@ -19,8 +19,8 @@ pub(super) enum Value {
 }
 
 /// The fields of a message.
-pub(super) struct Fields<'a> {
-    bytes: &'a dyn Bytes,
+pub(super) struct ProtobufFields<'a> {
+    bytes: &'a dyn RandomRead,
     at: u64,
     end: u64,
     window: Vec<u8>,
@@ -29,22 +29,22 @@ pub(super) struct Fields<'a> {
 
 /// What is not a message.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Broken {
+pub(super) struct InvalidMessage {
     /// Where it breaks.
     pub(super) at: u64,
 }
 
-impl<'a> Fields<'a> {
-    pub(super) fn new(bytes: &'a dyn Bytes, start: u64, end: u64) -> Self {
+impl<'a> ProtobufFields<'a> {
+    pub(super) fn new(bytes: &'a dyn RandomRead, start: u64, end: u64) -> Self {
         Self { bytes, at: start, end: end.min(bytes.len()), window: Vec::new(), window_at: 0 }
     }
 
     /// The next field and its number; `None` at the end.
-    pub(super) fn next(&mut self) -> Result<Option<std::result::Result<(u64, Value), Broken>>> {
+    pub(super) fn next(&mut self) -> Result<Option<std::result::Result<(u64, ProtobufField), InvalidMessage>>> {
         if self.at >= self.end {
             return Ok(None);
         }
-        let broken = Broken { at: self.at };
+        let broken = InvalidMessage { at: self.at };
         Ok(Some(self.field()?.ok_or(broken)))
     }
 
@@ -53,16 +53,16 @@ impl<'a> Fields<'a> {
         self.number()
     }
 
-    fn field(&mut self) -> Result<Option<(u64, Value)>> {
+    fn field(&mut self) -> Result<Option<(u64, ProtobufField)>> {
         let Some(tag) = self.number()? else { return Ok(None) };
         let value = match tag & 7 {
-            0 => self.number()?.map(Value::Number),
-            1 => self.skip(8).map(|_| Value::Number(0)),
+            0 => self.number()?.map(ProtobufField::Number),
+            1 => self.skip(8).map(|_| ProtobufField::Number(0)),
             2 => match self.number()? {
-                Some(len) => self.skip(len).map(|start| Value::Bytes(start, self.at)),
+                Some(len) => self.skip(len).map(|start| ProtobufField::Bytes(start, self.at)),
                 None => None,
             },
-            5 => self.skip(4).map(|_| Value::Number(0)),
+            5 => self.skip(4).map(|_| ProtobufField::Number(0)),
             _ => None,
         };
         Ok(value.filter(|_| tag >> 3 > 0).map(|value| (tag >> 3, value)))

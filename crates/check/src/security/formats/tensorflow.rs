@@ -4,7 +4,7 @@ use max_weights::rules;
 use max_weights::{Diagnostic, Result};
 
 use super::configurations::{self, Configurations};
-use crate::context::{Context, Piece};
+use crate::context::{ByteSpan, FileContext};
 use crate::kind::has_suffix;
 use crate::report::Depth;
 use crate::words;
@@ -19,13 +19,13 @@ const WINDOW: usize = 1 << 20;
 const OVERLAP: usize = configurations::OVERLAP;
 
 /// Searches a graph; `is_graph` says whether it begins as one. TensorFlow Lite has the operations of TensorFlow by their names with `Flex` before.
-pub(crate) fn scan(piece: &Piece<'_>, is_graph: bool, context: &mut Context<'_>) -> Result<()> {
+pub(crate) fn scan(piece: &ByteSpan<'_>, is_graph: bool, context: &mut FileContext<'_>) -> Result<()> {
     let mut at = 0;
     let mut found = Vec::new();
     // Configurations of Keras layers, inside or outside of the graph.
     let mut configs = has_suffix(piece.name, "pb").then(Configurations::new);
     while at < piece.bytes.len() {
-        context.go_on()?;
+        context.check_cancelled()?;
         let window = piece.bytes.part(at, WINDOW + OVERLAP)?;
         if let Some(configs) = &mut configs {
             configs.search(piece, at, &window, WINDOW, context)?;

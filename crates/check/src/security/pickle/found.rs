@@ -34,7 +34,7 @@ pub(super) struct Nested {
 #[derive(Debug, Clone)]
 pub(super) enum Data {
     /// In the pickle.
-    There { start: u64, len: u64 },
+    ObjectHead { start: u64, len: u64 },
     /// They were decoded.
     Decoded(Vec<u8>),
 }
@@ -42,14 +42,14 @@ pub(super) enum Data {
 impl Data {
     pub(super) fn len(&self) -> u64 {
         match self {
-            Self::There { len, .. } => *len,
+            Self::ObjectHead { len, .. } => *len,
             Self::Decoded(bytes) => bytes.len() as u64,
         }
     }
 }
 
 #[derive(Default)]
-pub(super) struct Found {
+pub(super) struct PickleFindings {
     pub(super) findings: Vec<Diagnostic>,
     counts: HashMap<&'static str, usize>,
     pub(super) nested: Vec<Nested>,
@@ -74,9 +74,9 @@ pub(super) struct Found {
     pub(super) is_incomplete: bool,
 }
 
-impl Found {
+impl PickleFindings {
     /// Whether a finding of this rule would be kept: others need no text.
-    pub(super) fn has_room(&self, rule: &'static Rule) -> bool {
+    pub(super) fn has_space(&self, rule: &'static Rule) -> bool {
         self.counts.get(rule.id).is_none_or(|count| *count < KEPT)
     }
 

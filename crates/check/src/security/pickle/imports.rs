@@ -3,13 +3,13 @@
 use max_weights::format::pickle::spelling::Instruction;
 use max_weights::rules;
 
-use super::machine::{Machine, Step};
+use super::machine::{PickleStep, ScanMachine};
 use super::reader::MAX_TEXT;
-use super::value::{KEPT, Kind, Value};
+use super::value::{KEPT, StackValue, ValueKind};
 
-impl Machine<'_, '_> {
+impl ScanMachine<'_, '_> {
     /// Module and name in two lines.
-    pub(super) fn global(&mut self, opcode: u8) -> Step<()> {
+    pub(super) fn global(&mut self, opcode: u8) -> PickleStep<()> {
         let Instruction { start, len, .. } = self.instruction;
         let mut parts = [None, None];
         for (part, (start, len)) in parts.iter_mut().zip([(start, len), self.instruction.second_line()]) {
@@ -24,18 +24,19 @@ impl Machine<'_, '_> {
             return self.push(global);
         }
         let arguments = self.marked(KEPT)?;
-        let arguments = self.arena.push(Kind::Tuple, arguments);
+        let arguments = self.arena.push(ValueKind::Tuple, arguments);
         let made = self.call(global, arguments, None)?;
         self.push(made)
     }
 
-    pub(super) fn stack_global(&mut self) -> Step<()> {
+    pub(super) fn stack_global(&mut self) -> PickleStep<()> {
         let (name, module) = (self.pop()?, self.pop()?);
-        let may_be_text = |value: &Value| matches!(value.kind(), Kind::Text | Kind::Object | Kind::Unknown);
+        let may_be_text =
+            |value: &StackValue| matches!(value.kind(), ValueKind::Text | ValueKind::Object | ValueKind::Unknown);
         self.found.imports += u64::from([name, module].iter().all(may_be_text));
         let mut parts = [None, None];
         for (part, value) in parts.iter_mut().zip([module, name]) {
-            if value.kind() == Kind::Text {
+            if value.kind() == ValueKind::Text {
                 *part = self.reader.text(value.payload())?;
             }
         }
@@ -44,16 +45,16 @@ impl Machine<'_, '_> {
         self.push(global)
     }
 
-    fn named(&mut self, module: Option<String>, name: Option<String>) -> Value {
+    fn named(&mut self, module: Option<String>, name: Option<String>) -> StackValue {
         let (Some(module), Some(name)) = (module, name) else {
             self.report(
                 rules::CODE_UNRESOLVABLE,
                 "the name of a class or function is not a plain string: what it is shows only when the file is loaded",
             );
-            return Value::UNKNOWN;
+            return StackValue::UNKNOWN;
         };
         let number = self.names.number(module, name, self.protocol, self.at);
-        Value::new(Kind::Global, u64::from(number))
+        StackValue::new(ValueKind::Global, u64::from(number))
     }
 }
 

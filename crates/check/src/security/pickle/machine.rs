@@ -4,18 +4,18 @@
 
 use std::borrow::Cow;
 
-use max_weights::format::pickle::spelling::{Bytes as _, Instruction, NoInstruction, decode};
+use max_weights::format::pickle::spelling::{Instruction, NoInstruction, PickleBytes as _, decode};
 use max_weights::rules;
 use max_weights::{Error, rules::Rule};
 
-use super::Expected;
-use super::found::Found;
+use super::PickleOrigin;
+use super::found::PickleFindings;
 use super::harmless;
-use super::names::Names;
-use super::reader::Reader;
-use super::value::{Arena, KEPT, Kind, Memo, Node, Value};
-use crate::bytes::Bytes;
-use crate::context::Context;
+use super::names::PickleNames;
+use super::reader::PickleReader;
+use super::value::{KEPT, NodeArena, StackMemo, StackNode, StackValue, ValueKind};
+use crate::bytes::RandomRead;
+use crate::context::FileContext;
 
 /// The most values on the stack.
 const MAX_STACK: usize = 16 << 20;
@@ -32,7 +32,7 @@ const HUGE_INDEX: u64 = 1 << 28;
 const FILLING: [&str; 3] = ["append", "extend", "add"];
 
 /// Why a pickle ends before its end.
-pub(super) enum Halt {
+pub(super) enum PickleHalt {
     /// The work is to end, or the bytes cannot be read.
     Failed(Error),
     /// No reader continues from here.
@@ -41,16 +41,16 @@ pub(super) enum Halt {
     Limit(&'static str),
 }
 
-impl From<Error> for Halt {
+impl From<Error> for PickleHalt {
     fn from(error: Error) -> Self {
         Self::Failed(error)
     }
 }
 
-pub(super) type Step<T> = std::result::Result<T, Halt>;
+pub(super) type PickleStep<T> = std::result::Result<T, PickleHalt>;
 
 /// How a pickle ended.
-pub(super) enum End {
+pub(super) enum PickleEnd {
     /// By its last instruction.
     Stop,
     /// At a break.
@@ -61,7 +61,7 @@ pub(super) enum End {
 
 /// Alternating keys and values for a dict: the first ones, their number, and what [`Node`] records about keys.
 pub(super) struct Pairs {
-    pub(super) first: Vec<Value>,
+    pub(super) first: Vec<StackValue>,
     pub(super) count: u64,
     pub(super) special_key: u64,
     pub(super) computed_key: bool,
@@ -69,24 +69,24 @@ pub(super) struct Pairs {
 
 /// Keys that any of the dicts has.
 #[derive(Default)]
-pub(super) struct Keys {
+pub(super) struct DictKeys {
     /// One that changes what objects are, or that a call made.
     pub(super) special: bool,
     /// The name of a method that fills containers.
     pub(super) filling: bool,
 }
 
-pub(super) struct Machine<'a, 'c> {
-    pub(super) reader: Reader<'a, 'c>,
-    pub(super) context: Option<&'c Context<'c>>,
-    pub(super) expected: Expected,
-    pub(super) arena: Arena,
-    pub(super) names: Names,
-    pub(super) found: Found,
-    stack: Vec<Value>,
+pub(super) struct ScanMachine<'a, 'c> {
+    pub(super) reader: PickleReader<'a, 'c>,
+    pub(super) context: Option<&'c FileContext<'c>>,
+    pub(super) expected: PickleOrigin,
+    pub(super) arena: NodeArena,
+    pub(super) names: PickleNames,
+    pub(super) found: PickleFindings,
+    stack: Vec<StackValue>,
     /// The heights of the stack at the open marks.
     marks: Vec<u32>,
-    memo: Memo,
+    memo: StackMemo,
     /// As the pickle says.
     pub(super) protocol: u8,
     /// Where the instruction at hand begins…
@@ -103,7 +103,7 @@ pub(super) struct Machine<'a, 'c> {
     /// Whether more bytes follow those that are at hand.
     pub(super) goes_on: bool,
     /// What keys any dict has.
-    pub(super) keys: Keys,
+    pub(super) keys: DictKeys,
     /// How deep in calls that call what they are given.
     pub(super) indirect: usize,
     /// The number of values of a list that are kept.
@@ -111,18 +111,18 @@ pub(super) struct Machine<'a, 'c> {
     pub(super) instructions: u64,
 }
 
-impl<'a, 'c> Machine<'a, 'c> {
-    pub(super) fn new(bytes: &'a dyn Bytes, expected: Expected, context: Option<&'c Context<'c>>) -> Self {
+impl<'a, 'c> ScanMachine<'a, 'c> {
+    pub(super) fn new(bytes: &'a dyn RandomRead, expected: PickleOrigin, context: Option<&'c FileContext<'c>>) -> Self {
         Self {
-            reader: Reader::new(bytes, context),
+            reader: PickleReader::new(bytes, context),
             context,
             expected,
-            arena: Arena::default(),
-            names: Names::default(),
-            found: Found::default(),
+            arena: NodeArena::default(),
+            names: PickleNames::default(),
+            found: PickleFindings::default(),
             stack: Vec::new(),
             marks: Vec::new(),
-            memo: Memo::default(),
+            memo: StackMemo::default(),
             protocol: 0,
             at: 0,
             instruction: Instruction { opcode: 0, start: 0, len: 0, next: 0 },
@@ -131,7 +131,7 @@ impl<'a, 'c> Machine<'a, 'c> {
             loose: false,
             is_inner: false,
             goes_on: false,
-            keys: Keys::default(),
+            keys: DictKeys::default(),
             indirect: 0,
             kept: KEPT,
             instructions: 0,
@@ -139,29 +139,29 @@ impl<'a, 'c> Machine<'a, 'c> {
     }
 
     /// Runs through the pickle at `start`: its result, and how it ended; where is [`Machine::next`], or [`Machine::at`] if it broke.
-    pub(super) fn run(&mut self, start: u64) -> max_weights::Result<(Value, End)> {
+    pub(super) fn run(&mut self, start: u64) -> max_weights::Result<(StackValue, PickleEnd)> {
         self.next = start;
         loop {
             self.at = self.next;
             self.instructions += 1;
             if self.instructions.is_multiple_of(PACE) {
-                self.context.map_or(Ok(()), Context::go_on)?;
+                self.context.map_or(Ok(()), FileContext::check_cancelled)?;
             }
             let done = match self.step() {
                 Ok(None) => continue,
-                Ok(Some(root)) => return Ok((root, End::Stop)),
+                Ok(Some(root)) => return Ok((root, PickleEnd::Stop)),
                 Err(halt) => halt,
             };
             return match done {
-                Halt::Failed(error) => Err(error),
-                Halt::Broken(why) => {
+                PickleHalt::Failed(error) => Err(error),
+                PickleHalt::Broken(why) => {
                     // A reader for which the frame ends first may not break here.
                     if let Some(end) = self.frame_end.filter(|end| self.at < *end && *end < self.reader.len()) {
                         self.found.alternative(end);
                     }
-                    Ok((Value::UNKNOWN, End::Broken(why)))
+                    Ok((StackValue::UNKNOWN, PickleEnd::Broken(why)))
                 }
-                Halt::Limit(what) => Ok((Value::UNKNOWN, End::Limit(what))),
+                PickleHalt::Limit(what) => Ok((StackValue::UNKNOWN, PickleEnd::Limit(what))),
             };
         }
     }
@@ -176,7 +176,7 @@ impl<'a, 'c> Machine<'a, 'c> {
     }
 
     /// One instruction; the result of the pickle if it was the last.
-    fn step(&mut self) -> Step<Option<Value>> {
+    fn step(&mut self) -> PickleStep<Option<StackValue>> {
         self.instruction = match decode(&mut self.reader, self.at)? {
             Ok(instruction) => instruction,
             Err(none) => self.no_instruction(none)?,
@@ -191,9 +191,9 @@ impl<'a, 'c> Machine<'a, 'c> {
             b'0' => self.discard()?,
             b'1' => drop(self.pop_mark(0)?),
             b'2' => self.top().and_then(|top| self.push(top))?,
-            b'N' => self.push(Value::NONE)?,
-            0x88 => self.push(Value::new(Kind::True, 0))?,
-            0x89 => self.push(Value::new(Kind::False, 0))?,
+            b'N' => self.push(StackValue::NONE)?,
+            0x88 => self.push(StackValue::new(ValueKind::True, 0))?,
+            0x89 => self.push(StackValue::new(ValueKind::False, 0))?,
             b'I' | b'J' | b'K' | b'M' | b'L' | 0x8a | 0x8b | b'F' | b'G' | b'S' | b'T' | b'U' | b'V' | b'X' | 0x8c
             | 0x8d | b'B' | b'C' | 0x8e | 0x96 => self.literal(opcode)?,
             b')' | b't' | 0x85..=0x87 | b']' | b'l' | b'}' | b'd' | 0x8f | 0x91 => self.container(opcode)?,
@@ -207,7 +207,7 @@ impl<'a, 'c> Machine<'a, 'c> {
             0x82..=0x84 => self.extension()?,
             0x97 => {
                 self.report(rules::CODE_INCOMPLETE, "a buffer is not in the file, but comes from the loading program");
-                self.push(Value::UNKNOWN)?;
+                self.push(StackValue::UNKNOWN)?;
             }
             _ => drop(self.top()?),
         }
@@ -217,7 +217,7 @@ impl<'a, 'c> Machine<'a, 'c> {
 
     /// Bytes that are not a whole instruction; one reader may still accept them.
     #[cold]
-    fn no_instruction(&mut self, none: NoInstruction) -> Step<Instruction> {
+    fn no_instruction(&mut self, none: NoInstruction) -> PickleStep<Instruction> {
         let start = self.at + 1;
         match none {
             NoInstruction::Cut { at, .. } if at == self.at => return broken("it ends without its last instruction"),
@@ -254,7 +254,7 @@ impl<'a, 'c> Machine<'a, 'c> {
         self.report(rules::CODE_DIVERGENCE, message);
     }
 
-    fn stop(&mut self) -> Step<Value> {
+    fn stop(&mut self) -> PickleStep<StackValue> {
         let root = self.pop()?;
         if let Some(end) = self.frame_end.filter(|end| *end > self.next) {
             let len = self.reader.len();
@@ -268,7 +268,7 @@ impl<'a, 'c> Machine<'a, 'c> {
         Ok(root)
     }
 
-    fn protocol(&mut self) -> Step<()> {
+    fn protocol(&mut self) -> PickleStep<()> {
         let protocol = self.number()? as u8;
         if protocol > HIGHEST_PROTOCOL {
             self.diverges(format!("it says that it uses protocol {protocol}, but the highest is {HIGHEST_PROTOCOL}"));
@@ -277,7 +277,7 @@ impl<'a, 'c> Machine<'a, 'c> {
         Ok(())
     }
 
-    fn frame(&mut self) -> Step<()> {
+    fn frame(&mut self) -> PickleStep<()> {
         let len = self.number()?;
         if self.frame_end.is_some_and(|end| end > self.next) {
             self.diverges("a frame begins in another one");
@@ -303,16 +303,16 @@ impl<'a, 'c> Machine<'a, 'c> {
         }
     }
 
-    fn mark(&mut self) -> Step<()> {
+    fn mark(&mut self) -> PickleStep<()> {
         if self.marks.len() >= MAX_MARKS {
-            return Err(Halt::Limit("open marks"));
+            return Err(PickleHalt::Limit("open marks"));
         }
         self.marks.push(self.stack.len() as u32);
         Ok(())
     }
 
     /// `POP`: the topmost value, or a mark that is there.
-    fn discard(&mut self) -> Step<()> {
+    fn discard(&mut self) -> PickleStep<()> {
         if self.marks.last() == Some(&(self.stack.len() as u32)) {
             self.marks.pop();
             return Ok(());
@@ -320,18 +320,18 @@ impl<'a, 'c> Machine<'a, 'c> {
         self.pop().map(drop)
     }
 
-    fn container(&mut self, opcode: u8) -> Step<()> {
+    fn container(&mut self, opcode: u8) -> PickleStep<()> {
         let (kind, node) = match opcode {
-            b')' => (Kind::Tuple, Node::of(Vec::new())),
-            b']' => (Kind::List, Node::of(Vec::new())),
-            b'}' => (Kind::Dict, Node::of(Vec::new())),
-            0x8f => (Kind::Set, Node::of(Vec::new())),
-            b't' => (Kind::Tuple, self.marked(KEPT)?),
-            b'l' => (Kind::List, self.marked(self.kept)?),
-            0x91 => (Kind::FrozenSet, self.marked(KEPT)?),
+            b')' => (ValueKind::Tuple, StackNode::of(Vec::new())),
+            b']' => (ValueKind::List, StackNode::of(Vec::new())),
+            b'}' => (ValueKind::Dict, StackNode::of(Vec::new())),
+            0x8f => (ValueKind::Set, StackNode::of(Vec::new())),
+            b't' => (ValueKind::Tuple, self.marked(KEPT)?),
+            b'l' => (ValueKind::List, self.marked(self.kept)?),
+            0x91 => (ValueKind::FrozenSet, self.marked(KEPT)?),
             b'd' => {
                 let pairs = self.pop_pairs()?;
-                let dict = self.arena.push(Kind::Dict, Node::of(Vec::new()));
+                let dict = self.arena.push(ValueKind::Dict, StackNode::of(Vec::new()));
                 self.set_items(dict, &pairs);
                 return self.push(dict);
             }
@@ -341,7 +341,7 @@ impl<'a, 'c> Machine<'a, 'c> {
                     items.push(self.pop()?);
                 }
                 items.reverse();
-                (Kind::Tuple, Node::of(items))
+                (ValueKind::Tuple, StackNode::of(items))
             }
         };
         let value = self.arena.push(kind, node);
@@ -349,12 +349,12 @@ impl<'a, 'c> Machine<'a, 'c> {
     }
 
     /// A container of the values above the last mark.
-    pub(super) fn marked(&mut self, most: usize) -> Step<Node> {
+    pub(super) fn marked(&mut self, most: usize) -> PickleStep<StackNode> {
         let (items, count) = self.pop_mark(most)?;
-        Ok(Node { count, ..Node::of(items) })
+        Ok(StackNode { count, ..StackNode::of(items) })
     }
 
-    fn fill(&mut self, opcode: u8) -> Step<()> {
+    fn fill(&mut self, opcode: u8) -> PickleStep<()> {
         match opcode {
             b's' => {
                 let (value, key) = (self.pop()?, self.pop()?);
@@ -383,7 +383,7 @@ impl<'a, 'c> Machine<'a, 'c> {
     }
 
     /// Keys and values above the last mark: the first ones, and what is special among all keys.
-    fn pop_pairs(&mut self) -> Step<Pairs> {
+    fn pop_pairs(&mut self) -> PickleStep<Pairs> {
         let height = self.marks.last().map_or(0, |height| (*height as usize).min(self.stack.len()));
         let (mut special_key, mut computed_key) = (0, false);
         for place in (height..self.stack.len()).step_by(2) {
@@ -401,8 +401,8 @@ impl<'a, 'c> Machine<'a, 'c> {
     }
 
     /// Whether a key, in the state of an object, changes what the object is.
-    fn is_special(&mut self, key: Value) -> Step<bool> {
-        if key.kind() != Kind::Text {
+    fn is_special(&mut self, key: StackValue) -> PickleStep<bool> {
+        if key.kind() != ValueKind::Text {
             return Ok(false);
         }
         // The bytes of most keys are not worth more than a glance: instruction, length, two underscores.
@@ -416,7 +416,7 @@ impl<'a, 'c> Machine<'a, 'c> {
         Ok(harmless::is_special_key(&key))
     }
 
-    fn effect(&mut self, opcode: u8) -> Step<()> {
+    fn effect(&mut self, opcode: u8) -> PickleStep<()> {
         let made = match opcode {
             b'b' => {
                 let state = self.pop()?;
@@ -430,7 +430,7 @@ impl<'a, 'c> Machine<'a, 'c> {
                 }
                 let class = node.items.remove(0);
                 node.count -= 1;
-                let arguments = self.arena.push(Kind::Tuple, node);
+                let arguments = self.arena.push(ValueKind::Tuple, node);
                 self.call(class, arguments, None)?
             }
             0x92 => {
@@ -445,36 +445,36 @@ impl<'a, 'c> Machine<'a, 'c> {
         self.push(made)
     }
 
-    fn extension(&mut self) -> Step<()> {
+    fn extension(&mut self) -> PickleStep<()> {
         let code = self.number()?;
         self.report(
             rules::CODE_EXTENSION,
             format!("it takes number {code} from the registry of extensions, whatever class or function that is"),
         );
-        self.push(Value::UNKNOWN)
+        self.push(StackValue::UNKNOWN)
     }
 
-    fn recall(&mut self, opcode: u8) -> Step<()> {
+    fn recall(&mut self, opcode: u8) -> PickleStep<()> {
         let index = self.index(opcode)?;
         match self.memo.get(index) {
             Some(value) => self.push(value),
-            None if self.loose => self.push(Value::UNKNOWN),
+            None if self.loose => self.push(StackValue::UNKNOWN),
             None => broken(format!("the value {index} of the memo is used before it exists")),
         }
     }
 
-    fn remember(&mut self, opcode: u8) -> Step<()> {
+    fn remember(&mut self, opcode: u8) -> PickleStep<()> {
         let index = if opcode == 0x94 { self.memo.len() } else { self.index(opcode)? };
         if index >= HUGE_INDEX {
             self.diverges(format!("a value is remembered as number {index}: the reader in C runs out of memory"));
         }
         let top = self.top()?;
-        if self.memo.put(index, top) { Ok(()) } else { Err(Halt::Limit("remembered values")) }
+        if self.memo.put(index, top) { Ok(()) } else { Err(PickleHalt::Limit("remembered values")) }
     }
 
-    pub(super) fn push(&mut self, value: Value) -> Step<()> {
+    pub(super) fn push(&mut self, value: StackValue) -> PickleStep<()> {
         if self.stack.len() >= MAX_STACK {
-            return Err(Halt::Limit("values on the stack"));
+            return Err(PickleHalt::Limit("values on the stack"));
         }
         self.stack.push(value);
         Ok(())
@@ -484,7 +484,7 @@ impl<'a, 'c> Machine<'a, 'c> {
         self.marks.last().map_or(0, |mark| *mark as usize)
     }
 
-    pub(super) fn pop(&mut self) -> Step<Value> {
+    pub(super) fn pop(&mut self) -> PickleStep<StackValue> {
         if self.stack.len() > self.floor() {
             self.stack.pop().map_or_else(|| self.nothing(), Ok)
         } else {
@@ -492,7 +492,7 @@ impl<'a, 'c> Machine<'a, 'c> {
         }
     }
 
-    fn top(&self) -> Step<Value> {
+    fn top(&self) -> PickleStep<StackValue> {
         match self.stack.last() {
             Some(top) if self.stack.len() > self.floor() => Ok(*top),
             _ => self.nothing(),
@@ -500,15 +500,15 @@ impl<'a, 'c> Machine<'a, 'c> {
     }
 
     /// The value that an instruction takes from an empty stack.
-    fn nothing(&self) -> Step<Value> {
+    fn nothing(&self) -> PickleStep<StackValue> {
         if self.loose {
-            return Ok(Value::UNKNOWN);
+            return Ok(StackValue::UNKNOWN);
         }
         broken("an instruction takes a value from the stack, but there is none")
     }
 
     /// The first values above the last mark, at most `most`, and how many there were.
-    fn pop_mark(&mut self, most: usize) -> Step<(Vec<Value>, u64)> {
+    fn pop_mark(&mut self, most: usize) -> PickleStep<(Vec<StackValue>, u64)> {
         let height = match self.marks.pop() {
             Some(height) => (height as usize).min(self.stack.len()),
             None if self.loose => 0,
@@ -522,14 +522,14 @@ impl<'a, 'c> Machine<'a, 'c> {
 }
 
 /// Whether what a key is shows only when the file is loaded.
-fn is_computed(key: Value) -> bool {
-    matches!(key.kind(), Kind::Object | Kind::Unknown)
+fn is_computed(key: StackValue) -> bool {
+    matches!(key.kind(), ValueKind::Object | ValueKind::Unknown)
 }
 
-pub(super) fn broken<T>(why: impl Into<Cow<'static, str>>) -> Step<T> {
-    Err(Halt::Broken(why.into()))
+pub(super) fn broken<T>(why: impl Into<Cow<'static, str>>) -> PickleStep<T> {
+    Err(PickleHalt::Broken(why.into()))
 }
 
-pub(super) fn cut<T>() -> Step<T> {
+pub(super) fn cut<T>() -> PickleStep<T> {
     broken("it ends within an instruction")
 }

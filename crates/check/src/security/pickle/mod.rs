@@ -21,7 +21,7 @@ mod value;
 
 use max_weights::Result;
 
-use crate::context::{Context, Piece};
+use crate::context::{ByteSpan, FileContext};
 use crate::security;
 
 pub use stream::scan;
@@ -30,7 +30,7 @@ pub use trial::{is_pickle_that_imports, may_be_pickle};
 
 /// Which format the pickle belongs to: this determines which external references it may have, and what may follow it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Expected {
+pub enum PickleOrigin {
     /// Any program's.
     Any,
     /// `data.pkl` of a PyTorch archive, with references to its storages.
@@ -41,7 +41,7 @@ pub enum Expected {
 
 /// What a pickle turned out to have.
 #[derive(Debug, Clone, Default)]
-pub struct Seen {
+pub struct PickleContents {
     /// Bytes up to the end of the last pickle.
     pub consumed: u64,
     /// The storages that it refers to.
@@ -71,7 +71,7 @@ pub(super) enum Root {
 }
 
 /// One of several pickles that make a file.
-pub(super) struct One {
+pub(super) struct PickleInFile {
     /// Behind its last instruction, or behind the one at which it broke.
     pub(super) end: u64,
     /// Whether it ran to its end.
@@ -83,9 +83,9 @@ pub(super) struct One {
 }
 
 /// Whether this is, from its first byte on, a pickle that names a class or function, whatever else it is.
-pub(super) fn names_something(piece: &Piece<'_>, context: &Context<'_>) -> Result<bool> {
+pub(super) fn names_something(piece: &ByteSpan<'_>, context: &FileContext<'_>) -> Result<bool> {
     if !may_be_pickle(&piece.bytes.first(security::PICKLE_BYTES)?, piece.bytes.len(), piece.name) {
         return Ok(false);
     }
-    Ok(stream::run(piece.bytes, 0, Expected::Any, false, context)?.found.imports > 0)
+    Ok(stream::run(piece.bytes, 0, PickleOrigin::Any, false, context)?.found.imports > 0)
 }

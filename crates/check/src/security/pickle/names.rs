@@ -16,7 +16,7 @@ const LOOKED_THROUGH: (&str, &str) = ("torch.storage", "_load_from_bytes");
 
 /// A class or function that was named.
 #[derive(Debug, Clone)]
-pub(super) struct Named {
+pub(super) struct NamedGlobal {
     pub(super) module: String,
     pub(super) name: String,
     pub(super) danger: Danger,
@@ -28,7 +28,7 @@ pub(super) struct Named {
     pub(super) call: Option<(u64, String)>,
 }
 
-impl Named {
+impl NamedGlobal {
     /// Whether module and name are names as Python has them.
     pub(super) fn is_plain(&self) -> bool {
         let is_plain = |name: &str| {
@@ -46,12 +46,12 @@ impl Named {
 
 /// The classes and functions of one pickle.
 #[derive(Default)]
-pub(super) struct Names {
-    list: Vec<Named>,
+pub(super) struct PickleNames {
+    list: Vec<NamedGlobal>,
     numbers: HashMap<(String, String, bool), u32>,
 }
 
-impl Names {
+impl PickleNames {
     /// The number of a name that is at `at`.
     pub(super) fn number(&mut self, module: String, name: String, protocol: u8, at: u64) -> u32 {
         let key = (module, name, protocol <= LAST_PROTOCOL);
@@ -69,21 +69,21 @@ impl Names {
         }
         let number = self.list.len().min(2 * MAX_NAMES) as u32;
         if self.list.len() < 2 * MAX_NAMES {
-            self.list.push(Named { module, name, danger, at, calls: 0, call: None });
+            self.list.push(NamedGlobal { module, name, danger, at, calls: 0, call: None });
             self.numbers.insert(key, number);
         }
         number
     }
 
-    pub(super) fn get(&self, number: u64) -> Option<&Named> {
+    pub(super) fn get(&self, number: u64) -> Option<&NamedGlobal> {
         self.list.get(usize::try_from(number).ok()?)
     }
 
-    pub(super) fn get_mut(&mut self, number: u64) -> Option<&mut Named> {
+    pub(super) fn get_mut(&mut self, number: u64) -> Option<&mut NamedGlobal> {
         self.list.get_mut(usize::try_from(number).ok()?)
     }
 
-    pub(super) fn all(&self) -> &[Named] {
+    pub(super) fn all(&self) -> &[NamedGlobal] {
         &self.list
     }
 

@@ -6,9 +6,9 @@ use max_weights::format::pickle::spelling::{Instruction, text_of};
 use max_weights::rules;
 
 use super::found::{Data, Nested};
-use super::machine::{Machine, Step};
-use super::value::{Kind, Node, Value};
-use crate::context::Context;
+use super::machine::{PickleStep, ScanMachine};
+use super::value::{StackNode, StackValue, ValueKind};
+use crate::context::FileContext;
 use crate::security::base64;
 
 /// Bytes of a disguised pickle that are decoded.
@@ -72,29 +72,29 @@ impl Loader {
     }
 }
 
-impl Machine<'_, '_> {
+impl ScanMachine<'_, '_> {
     /// Bytes in a pickle may be another one: its first and its last byte are known.
-    pub(super) fn look_at_bytes(&mut self, extent: &Instruction) -> Step<()> {
+    pub(super) fn look_at_bytes(&mut self, extent: &Instruction) -> PickleStep<()> {
         if extent.len < 4 || !matches!(self.reader.some(extent.start, 2)?, [0x80, 2..=5]) {
             return Ok(());
         }
         // Reading the last byte here keeps the window at the end of the bytes.
         if self.reader.byte(extent.start + extent.len - 1)? == Some(b'.') {
-            let data = Data::There { start: extent.start, len: extent.len };
+            let data = Data::ObjectHead { start: extent.start, len: extent.len };
             self.found.nested(Nested { at: self.at, is_loaded: false, data });
         }
         Ok(())
     }
 
     /// The arguments of something that unpickles.
-    pub(super) fn look_at_loaded(&mut self, arguments: Value) -> Step<()> {
-        let items = self.arena.get(arguments).map(Node::first);
+    pub(super) fn look_at_loaded(&mut self, arguments: StackValue) -> PickleStep<()> {
+        let items = self.arena.get(arguments).map(StackNode::first);
         let mut is_known = false;
         for item in items.unwrap_or_default() {
             if let Some(data) = self.bytes_of(item, MAX_LAYERS)? {
                 is_known = true;
                 let same = |nested: &&mut Nested| match (&nested.data, &data) {
-                    (Data::There { start, .. }, Data::There { start: other, .. }) => start == other,
+                    (Data::ObjectHead { start, .. }, Data::ObjectHead { start: other, .. }) => start == other,
                     _ => false,
                 };
                 match self.found.nested.iter_mut().find(same) {
@@ -110,29 +110,29 @@ impl Machine<'_, '_> {
     }
 
     /// The bytes that a value is, or is decoded to.
-    fn bytes_of(&mut self, value: Value, layers: usize) -> Step<Option<Data>> {
+    fn bytes_of(&mut self, value: StackValue, layers: usize) -> PickleStep<Option<Data>> {
         let Some(layers) = layers.checked_sub(1) else { return Ok(None) };
         match value.kind() {
-            Kind::Bytes | Kind::ByteArray | Kind::Text => {
+            ValueKind::Bytes | ValueKind::ByteArray | ValueKind::Text => {
                 let at = value.payload();
                 let Some(extent) = self.reader.instruction(at)? else { return Ok(None) };
-                if matches!(extent.opcode, b'S' | b'V') || value.kind() == Kind::Text {
+                if matches!(extent.opcode, b'S' | b'V') || value.kind() == ValueKind::Text {
                     // Each character is a byte.
                     let text = self.long_text(value)?;
                     return Ok(text.and_then(|text| encode(&text, "latin1")).map(Data::Decoded));
                 }
-                Ok(Some(Data::There { start: extent.start, len: extent.len }))
+                Ok(Some(Data::ObjectHead { start: extent.start, len: extent.len }))
             }
-            Kind::Object => {
+            ValueKind::Object => {
                 let Some(node) = self.arena.get(value) else { return Ok(None) };
                 let (callee, arguments) = (node.callee, node.arguments);
-                let named = if callee.kind() == Kind::Global { self.names.get(callee.payload()) } else { None };
+                let named = if callee.kind() == ValueKind::Global { self.names.get(callee.payload()) } else { None };
                 let Some(loader) = named.and_then(|named| Loader::of(&named.module, &named.name)) else {
                     return Ok(None);
                 };
                 let items = self.arena.get(arguments).map(|node| node.items.clone()).unwrap_or_default();
                 let Some(inner) = items.first().copied() else { return Ok(None) };
-                if loader == Loader::Same && inner.kind() == Kind::Text {
+                if loader == Loader::Same && inner.kind() == ValueKind::Text {
                     return self.encoded(inner, items.get(1).copied());
                 }
                 let Some(data) = self.bytes_of(inner, layers)? else { return Ok(None) };
@@ -143,13 +143,13 @@ impl Machine<'_, '_> {
                 if !self.found.decodes(data.len().min(MAX_DECODED as u64) as usize) {
                     return Ok(None);
                 }
-                self.context.map_or(Ok(()), Context::go_on)?;
+                self.context.map_or(Ok(()), FileContext::check_cancelled)?;
                 let bytes = match data {
                     Data::Decoded(bytes) => bytes,
-                    Data::There { start, len } if len <= MAX_DECODED as u64 => {
+                    Data::ObjectHead { start, len } if len <= MAX_DECODED as u64 => {
                         self.reader.bytes().part(start, len as usize)?
                     }
-                    Data::There { .. } => return Ok(None),
+                    Data::ObjectHead { .. } => return Ok(None),
                 };
                 let bytes = decoded(loader, &bytes).filter(|bytes| self.found.decodes(bytes.len()));
                 Ok(bytes.map(Data::Decoded))
@@ -159,9 +159,9 @@ impl Machine<'_, '_> {
     }
 
     /// A string as the bytes that an encoding makes of it; `None` where that is not known.
-    fn encoded(&mut self, text: Value, encoding: Option<Value>) -> Step<Option<Data>> {
+    fn encoded(&mut self, text: StackValue, encoding: Option<StackValue>) -> PickleStep<Option<Data>> {
         let encoding = match encoding {
-            Some(value) if value.kind() == Kind::Text => self.reader.text(value.payload())?.unwrap_or_default(),
+            Some(value) if value.kind() == ValueKind::Text => self.reader.text(value.payload())?.unwrap_or_default(),
             None => "utf-8".to_owned(),
             Some(_) => return Ok(None),
         };
@@ -170,7 +170,7 @@ impl Machine<'_, '_> {
     }
 
     /// A string, which may be long.
-    fn long_text(&mut self, text: Value) -> Step<Option<String>> {
+    fn long_text(&mut self, text: StackValue) -> PickleStep<Option<String>> {
         let extent = self.reader.instruction(text.payload())?.filter(|extent| extent.len <= MAX_DECODED as u64);
         let Some(extent) = extent.filter(|extent| self.found.decodes(extent.len as usize)) else { return Ok(None) };
         Ok(text_of(extent.opcode, &self.reader.bytes().part(extent.start, extent.len as usize)?))

@@ -7,58 +7,58 @@ use max_weights::format::pickle::spelling::{
 };
 use max_weights::rules;
 
-use super::machine::{Machine, Step, broken};
-use super::reader::MOST;
-use super::value::{Kind, Value};
+use super::machine::{PickleStep, ScanMachine, broken};
+use super::reader::MAX_READ_BYTES;
+use super::value::{StackValue, ValueKind};
 
 const OLD_TEXT: &str = "a Python 2 string is not ASCII: what it is depends on the encoding that the reader is given";
 
-impl Machine<'_, '_> {
+impl ScanMachine<'_, '_> {
     /// A number, a string or bytes: kept by its place.
-    pub(super) fn literal(&mut self, opcode: u8) -> Step<()> {
+    pub(super) fn literal(&mut self, opcode: u8) -> PickleStep<()> {
         let extent = self.instruction;
         let kind = match opcode {
-            b'K' | b'M' | b'J' | 0x8a | 0x8b => Kind::Int,
+            b'K' | b'M' | b'J' | 0x8a | 0x8b => ValueKind::Int,
             b'I' | b'L' => self.integer_line(&extent)?,
-            b'G' => Kind::Float,
+            b'G' => ValueKind::Float,
             b'F' => {
                 self.float_line(&extent)?;
-                Kind::Float
+                ValueKind::Float
             }
-            b'B' | b'C' | 0x8e => Kind::Bytes,
-            0x96 => Kind::ByteArray,
+            b'B' | b'C' | 0x8e => ValueKind::Bytes,
+            0x96 => ValueKind::ByteArray,
             _ => {
                 self.check_text(&extent)?;
-                Kind::Text
+                ValueKind::Text
             }
         };
-        if matches!(kind, Kind::Bytes | Kind::ByteArray) {
+        if matches!(kind, ValueKind::Bytes | ValueKind::ByteArray) {
             self.look_at_bytes(&extent)?;
         }
-        let payload = if matches!(kind, Kind::True | Kind::False) { 0 } else { self.at };
-        self.push(Value::new(kind, payload))
+        let payload = if matches!(kind, ValueKind::True | ValueKind::False) { 0 } else { self.at };
+        self.push(StackValue::new(kind, payload))
     }
 
-    fn integer_line(&mut self, extent: &Instruction) -> Step<Kind> {
+    fn integer_line(&mut self, extent: &Instruction) -> PickleStep<ValueKind> {
         let line = self.number_line(extent.start, extent.len)?;
         match (extent.opcode, &line.text[..]) {
-            (b'I', b"00") if !line.is_odd => return Ok(Kind::False),
-            (b'I', b"01") if !line.is_odd => return Ok(Kind::True),
+            (b'I', b"00") if !line.is_odd => return Ok(ValueKind::False),
+            (b'I', b"01") if !line.is_odd => return Ok(ValueKind::True),
             _ => {}
         }
         let value = match integer_of(extent.opcode, &line.text) {
-            Ok(_) | Err(NoNumber::Large) if !line.is_odd => return Ok(Kind::Int),
+            Ok(_) | Err(NoNumber::Large) if !line.is_odd => return Ok(ValueKind::Int),
             Ok(value) | Err(NoNumber::Lenient(value)) => short(value),
             Err(NoNumber::Large) => short(i128::MAX),
-            Err(NoNumber::None) if self.crosses_frame(extent.next) => return Ok(Kind::Int),
+            Err(NoNumber::None) if self.crosses_frame(extent.next) => return Ok(ValueKind::Int),
             Err(NoNumber::None) => return broken("a number written as text is not a number"),
         };
         let message = "a number is not written in decimal digits alone: some readers take it for";
         self.diverges(format!("{message} {value}"));
-        Ok(Kind::Int)
+        Ok(ValueKind::Int)
     }
 
-    fn float_line(&mut self, extent: &Instruction) -> Step<()> {
+    fn float_line(&mut self, extent: &Instruction) -> PickleStep<()> {
         let line = self.number_line(extent.start, extent.len)?;
         let is_float = |bytes: &[u8]| std::str::from_utf8(bytes).is_ok_and(|text| text.parse::<f64>().is_ok());
         if !line.is_odd && is_float(&line.text) {
@@ -66,7 +66,7 @@ impl Machine<'_, '_> {
         }
         let digits: Vec<u8> = until_nul(&line.text).iter().copied().filter(|byte| *byte != b'_').collect();
         // A number longer than the limit may continue with an exponent.
-        let is_long = line.text.len() >= MOST && digits.iter().all(|byte| b"0123456789.eE+-".contains(byte));
+        let is_long = line.text.len() >= MAX_READ_BYTES && digits.iter().all(|byte| b"0123456789.eE+-".contains(byte));
         if !is_float(&digits) && !is_long {
             return if self.crosses_frame(extent.next) {
                 Ok(())
@@ -79,30 +79,30 @@ impl Machine<'_, '_> {
     }
 
     /// A number in a line of `len` bytes without the blanks before it, of which there may be as many as one likes.
-    pub(super) fn number_line(&mut self, start: u64, len: u64) -> Step<NumberLine> {
+    pub(super) fn number_line(&mut self, start: u64, len: u64) -> PickleStep<NumberLine> {
         let end = start + len;
         let mut at = start;
         while at < end {
-            let part = self.reader.some(at, (end - at).min(MOST as u64) as usize)?;
+            let part = self.reader.some(at, (end - at).min(MAX_READ_BYTES as u64) as usize)?;
             let blanks = part.iter().take_while(|byte| is_blank(**byte)).count();
             at += blanks as u64;
             if blanks < part.len() || part.is_empty() {
                 break;
             }
         }
-        let text = self.reader.some(at, (end - at).min(MOST as u64) as usize)?.to_vec();
+        let text = self.reader.some(at, (end - at).min(MAX_READ_BYTES as u64) as usize)?.to_vec();
         Ok(NumberLine { is_odd: at > start || (text.len() as u64) < end - at, text })
     }
 
     /// The index of an instruction that remembers or recalls.
-    pub(super) fn index(&mut self, opcode: u8) -> Step<u64> {
+    pub(super) fn index(&mut self, opcode: u8) -> PickleStep<u64> {
         let Instruction { start, len, next, .. } = self.instruction;
         if !matches!(opcode, b'g' | b'p') {
             return self.number();
         }
         let line = self.number_line(start, len)?;
         // Zeros before it make it as long as one likes.
-        if line.text.len() >= MOST {
+        if line.text.len() >= MAX_READ_BYTES {
             self.report(rules::CODE_UNRESOLVABLE, "an index of the memo is longer than any that writers produce");
         }
         let value = match line_integer(&line.text) {
@@ -124,7 +124,7 @@ impl Machine<'_, '_> {
     }
 
     /// The number that the argument at hand is in its bytes.
-    pub(super) fn number(&mut self) -> Step<u64> {
+    pub(super) fn number(&mut self) -> PickleStep<u64> {
         let Instruction { start, len, .. } = self.instruction;
         Ok(little(self.reader.some(start, len as usize)?))
     }
@@ -135,15 +135,15 @@ impl Machine<'_, '_> {
     }
 
     /// Whether a string is what its instruction says it is.
-    fn check_text(&mut self, extent: &Instruction) -> Step<()> {
+    fn check_text(&mut self, extent: &Instruction) -> PickleStep<()> {
         let opcode = extent.opcode;
-        if extent.len > MOST as u64 && opcode != b'S' {
+        if extent.len > MAX_READ_BYTES as u64 && opcode != b'S' {
             return Ok(());
         }
-        let part = self.reader.some(extent.start, extent.len.min(MOST as u64) as usize)?;
+        let part = self.reader.some(extent.start, extent.len.min(MAX_READ_BYTES as u64) as usize)?;
         match opcode {
             b'S' => {
-                let last = if extent.len > MOST as u64 {
+                let last = if extent.len > MAX_READ_BYTES as u64 {
                     self.reader.byte(extent.start + extent.len - 1)?
                 } else {
                     part.last().copied()
@@ -153,7 +153,7 @@ impl Machine<'_, '_> {
                 if !has_quotes && !self.crosses_frame(extent.next) {
                     return broken("a string has no quotes");
                 }
-                let part = self.reader.some(extent.start, extent.len.min(MOST as u64) as usize)?;
+                let part = self.reader.some(extent.start, extent.len.min(MAX_READ_BYTES as u64) as usize)?;
                 if !part.is_ascii() {
                     self.report(rules::CODE_OLD_TEXT, OLD_TEXT);
                 }

@@ -7,12 +7,12 @@ use max_weights::format::pickle::Danger;
 use max_weights::rules;
 use max_weights::{Diagnostic, Result};
 
-use super::found::{Data, Found, Nested};
-use super::machine::{End, Machine};
-use super::names::Named;
-use super::{Expected, One, Root, Seen, joblib, value};
-use crate::bytes::{Bytes, Slice};
-use crate::context::{Context, Piece};
+use super::found::{Data, Nested, PickleFindings};
+use super::machine::{PickleEnd, ScanMachine};
+use super::names::NamedGlobal;
+use super::{PickleContents, PickleInFile, PickleOrigin, Root, joblib, value};
+use crate::bytes::{ByteSlice, RandomRead};
+use crate::context::{ByteSpan, FileContext};
 use crate::kind::Kind;
 use crate::report::Global;
 use crate::security;
@@ -22,11 +22,11 @@ const CHUNK: usize = 64 << 10;
 /// The longest module and the longest name of something hidden.
 const MAX_NAME: usize = 256;
 /// Bytes of unsuccessful attempts, in addition to those of the file.
-const TRIES: u64 = 16 << 20;
+const MAX_TRIES: u64 = 16 << 20;
 /// Minimum bytes that an attempt counts for.
-const LEAST: u64 = 4 << 10;
+const MIN_TRY_BYTES: u64 = 4 << 10;
 /// How often the bytes of a file of another format may be tried: each line of a list of words looks like a pickle.
-const TRIES_OF_OTHERS: u64 = 2048;
+const OTHER_MAX_TRIES: u64 = 2048;
 /// The class of the metadata of torch's distributed checkpoints.
 const METADATA: (&str, &str) = ("torch.distributed.checkpoint.metadata", "Metadata");
 /// Values of the list of storages that are kept.
@@ -35,10 +35,10 @@ const MAX_LIST: usize = 1 << 20;
 const SEVERAL: u64 = 8;
 
 /// One pickle, run through.
-pub(super) struct Run {
-    pub(super) named: Vec<Named>,
-    pub(super) found: Found,
-    pub(super) end: End,
+pub(super) struct PickleRun {
+    pub(super) named: Vec<NamedGlobal>,
+    pub(super) found: PickleFindings,
+    pub(super) end: PickleEnd,
     /// Behind the last instruction.
     pub(super) next: u64,
     /// Of the last instruction.
@@ -49,8 +49,8 @@ pub(super) struct Run {
     has_all_names: bool,
 }
 
-impl Run {
-    fn of(machine: Machine<'_, '_>, end: End) -> Self {
+impl PickleRun {
+    fn of(machine: ScanMachine<'_, '_>, end: PickleEnd) -> Self {
         Self {
             has_all_names: !machine.names.is_full(),
             named: machine.names.all().to_vec(),
@@ -65,7 +65,7 @@ impl Run {
 
     /// How much work it was, in bytes.
     fn cost(&self) -> u64 {
-        self.read.max(self.instructions).max(LEAST)
+        self.read.max(self.instructions).max(MIN_TRY_BYTES)
     }
 
     /// Whether it names something that can be imported, as nothing does by chance.
@@ -76,11 +76,17 @@ impl Run {
 }
 
 /// Runs through the pickle at `at`.
-pub(super) fn run(bytes: &dyn Bytes, at: u64, expected: Expected, loose: bool, context: &Context<'_>) -> Result<Run> {
-    let mut machine = Machine::new(bytes, expected, Some(context));
+pub(super) fn run(
+    bytes: &dyn RandomRead,
+    at: u64,
+    expected: PickleOrigin,
+    loose: bool,
+    context: &FileContext<'_>,
+) -> Result<PickleRun> {
+    let mut machine = ScanMachine::new(bytes, expected, Some(context));
     machine.loose = loose;
     let (_, end) = machine.run(at)?;
-    let mut run = Run::of(machine, end);
+    let mut run = PickleRun::of(machine, end);
     if let Some(arrays) = run.found.arrays {
         without_joblib(&mut run, bytes, at, arrays, context)?;
     }
@@ -89,21 +95,21 @@ pub(super) fn run(bytes: &dyn Bytes, at: u64, expected: Expected, loose: bool, c
 
 /// Python's own reader takes what joblib takes for the bytes of arrays for instructions, in a file of any name: what it does there counts, too.
 fn without_joblib(
-    run: &mut Run,
-    bytes: &dyn Bytes,
+    run: &mut PickleRun,
+    bytes: &dyn RandomRead,
     at: u64,
     (start, calls, imports): (u64, u64, u64),
-    context: &Context<'_>,
+    context: &FileContext<'_>,
 ) -> Result<()> {
-    let mut machine = Machine::new(bytes, Expected::Any, Some(context));
+    let mut machine = ScanMachine::new(bytes, PickleOrigin::Any, Some(context));
     machine.is_inner = true;
     let (_, end) = machine.run(at)?;
-    let other = Run::of(machine, end);
+    let other = PickleRun::of(machine, end);
     run.read = run.read.saturating_add(other.read);
     if other.found.calls <= calls && other.found.imports <= imports {
         return Ok(());
     }
-    let is_new = |named: &Named| named.at >= start;
+    let is_new = |named: &NamedGlobal| named.at >= start;
     run.named.extend(other.named.into_iter().filter(is_new));
     for finding in other.found.findings.into_iter().filter(|finding| finding.offset.is_some_and(|at| at >= start)) {
         run.found.report(finding.rule, finding.message, finding.offset.unwrap_or_default(), finding.evidence);
@@ -115,19 +121,19 @@ fn without_joblib(
 }
 
 /// Scans all pickles in `piece` in their order, and reports their faults.
-pub fn scan(piece: &Piece<'_>, expected: Expected, context: &mut Context<'_>) -> Result<Seen> {
-    context.go_on()?;
+pub fn scan(piece: &ByteSpan<'_>, expected: PickleOrigin, context: &mut FileContext<'_>) -> Result<PickleContents> {
+    context.check_cancelled()?;
     let first = run(piece.bytes, 0, expected, false, context)?;
     let has_magic = matches!(piece.bytes.first(2)?[..], [0x80, _]);
     let sees_all = first.found.imports == 0 && first.found.alternatives.is_empty();
     let is_harmless =
         sees_all && first.found.findings.iter().all(|finding| finding.rule.verdict < rules::Verdict::NeedsTrust);
-    if expected == Expected::Any && !has_magic && is_harmless && !matches!(first.end, End::Stop) {
+    if expected == PickleOrigin::Any && !has_magic && is_harmless && !matches!(first.end, PickleEnd::Stop) {
         // A text that begins like a pickle of an old protocol, and is none.
-        return Ok(Seen::default());
+        return Ok(PickleContents::default());
     }
-    let mut seen = Seen { consumed: first.next, storages: Vec::new() };
-    let is_whole = matches!(first.end, End::Stop);
+    let mut seen = PickleContents { consumed: first.next, storages: Vec::new() };
+    let is_whole = matches!(first.end, PickleEnd::Stop);
     let from = if is_whole { first.next } else { first.at + 1 };
     seen.storages = commit(piece, first, context)?;
     let end = rest(piece, from, is_whole, expected, context)?;
@@ -137,22 +143,22 @@ pub fn scan(piece: &Piece<'_>, expected: Expected, context: &mut Context<'_>) ->
 
 /// Looks through the pickle at `at`, and no further.
 pub(in crate::security) fn one(
-    piece: &Piece<'_>,
+    piece: &ByteSpan<'_>,
     at: u64,
-    expected: Expected,
-    context: &mut Context<'_>,
-) -> Result<One> {
-    let mut machine = Machine::new(piece.bytes, expected, Some(context));
+    expected: PickleOrigin,
+    context: &mut FileContext<'_>,
+) -> Result<PickleInFile> {
+    let mut machine = ScanMachine::new(piece.bytes, expected, Some(context));
     // The list of the storages has all of them.
     machine.kept = MAX_LIST;
     let (value, end) = machine.run(at)?;
     let mut root = Root::Other;
     match value.kind() {
-        value::Kind::Int => root = machine.reader.integer(value.payload())?.map_or(Root::Other, Root::Integer),
-        value::Kind::List => {
+        value::ValueKind::Int => root = machine.reader.integer(value.payload())?.map_or(Root::Other, Root::Integer),
+        value::ValueKind::List => {
             let items = machine.arena.get(value).filter(|node| node.is_whole()).map(|node| node.items.clone());
             let mut texts = Vec::new();
-            for item in items.iter().flatten().filter(|item| item.kind() == value::Kind::Text) {
+            for item in items.iter().flatten().filter(|item| item.kind() == value::ValueKind::Text) {
                 texts.extend(machine.reader.text(item.payload())?);
             }
             if items.is_some_and(|items| items.len() == texts.len()) {
@@ -161,38 +167,38 @@ pub(in crate::security) fn one(
         }
         _ => {}
     }
-    let run = Run::of(machine, end);
-    let is_whole = matches!(run.end, End::Stop);
+    let run = PickleRun::of(machine, end);
+    let is_whole = matches!(run.end, PickleEnd::Stop);
     let (end, calls) = (if is_whole { run.next } else { run.at + 1 }, run.found.calls > 0 || !run.named.is_empty());
     let storages = commit(piece, run, context)?;
-    Ok(One { end, is_whole, calls, root, storages })
+    Ok(PickleInFile { end, is_whole, calls, root, storages })
 }
 
 /// Looks for pickles from `from` on: one right there, if `is_next`, and wherever something begins that names a class or function. Tells where
 /// the last pickle ends.
 pub(in crate::security) fn rest(
-    piece: &Piece<'_>,
+    piece: &ByteSpan<'_>,
     from: u64,
     is_next: bool,
-    expected: Expected,
-    context: &mut Context<'_>,
+    expected: PickleOrigin,
+    context: &mut FileContext<'_>,
 ) -> Result<u64> {
     let len = piece.bytes.len();
     let (mut at, mut is_next, mut end) = (from, is_next, from);
-    let mut left = len.saturating_mul(4).saturating_add(TRIES);
+    let mut left = len.saturating_mul(4).saturating_add(MAX_TRIES);
     let mut junk: Option<u64> = None;
     let mut more = 0_u64;
     while at < len {
-        context.go_on()?;
+        context.check_cancelled()?;
         let (start, loose) = if is_next {
             (at, false)
         } else {
             let Some(start) = hidden(piece.bytes, at, context)? else { break };
             (start, true)
         };
-        let tried = run(piece.bytes, start, Expected::Any, loose, context)?;
+        let tried = run(piece.bytes, start, PickleOrigin::Any, loose, context)?;
         left = left.saturating_sub(tried.cost());
-        let is_whole = matches!(tried.end, End::Stop);
+        let is_whole = matches!(tried.end, PickleEnd::Stop);
         // A reader that continues exactly here imports any name.
         let counts = tried.names_something()
             || !loose && tried.found.imports > 0
@@ -214,7 +220,7 @@ pub(in crate::security) fn rest(
         more += 1;
         if loose {
             junk.get_or_insert(at);
-        } else if expected != Expected::Any {
+        } else if expected != PickleOrigin::Any {
             let message = "another pickle follows, which torch does not read but another program may";
             context.report(piece, Diagnostic::new(rules::CODE_TRAILING_DATA, message).offset(start));
         }
@@ -226,7 +232,7 @@ pub(in crate::security) fn rest(
     if let Some(start) = junk.filter(|_| from > 0) {
         let message = format!("{} bytes follow the end of the pickle, and are not a pickle", len - start);
         context.report(piece, Diagnostic::new(rules::CODE_TRAILING_DATA, message).offset(start));
-    } else if more > 0 && expected == Expected::Any {
+    } else if more > 0 && expected == PickleOrigin::Any {
         let message = format!("there are {} pickles in sequence", more + 1);
         context.report(piece, Diagnostic::new(rules::CODE_STREAM, message).offset(from));
     }
@@ -234,19 +240,23 @@ pub(in crate::security) fn rest(
 }
 
 /// Looks for pickles that name something, anywhere in a file of another format but in the parts of it that are `known`, in their order.
-pub(in crate::security) fn embedded(piece: &Piece<'_>, known: &[(u64, u64)], context: &mut Context<'_>) -> Result<()> {
-    let mut left = piece.bytes.len().saturating_mul(TRIES_OF_OTHERS).saturating_add(TRIES);
+pub(in crate::security) fn embedded(
+    piece: &ByteSpan<'_>,
+    known: &[(u64, u64)],
+    context: &mut FileContext<'_>,
+) -> Result<()> {
+    let mut left = piece.bytes.len().saturating_mul(OTHER_MAX_TRIES).saturating_add(MAX_TRIES);
     let mut at = 0;
     while let Some(start) = hidden(piece.bytes, at, context)? {
-        context.go_on()?;
+        context.check_cancelled()?;
         let part = known.partition_point(|(begin, _)| *begin <= start).checked_sub(1).and_then(|part| known.get(part));
         if let Some((_, end)) = part.filter(|(_, end)| start < *end) {
             at = *end;
             continue;
         }
-        let tried = run(piece.bytes, start, Expected::Any, true, context)?;
+        let tried = run(piece.bytes, start, PickleOrigin::Any, true, context)?;
         left = left.saturating_sub(tried.cost());
-        let is_whole = matches!(tried.end, End::Stop);
+        let is_whole = matches!(tried.end, PickleEnd::Stop);
         let (calls, is_marked) = (tried.found.calls > 0, piece.bytes.part(start, 1)? == [0x80]);
         // Without the mark of its protocol, lines and words of a text look like imports, and some like calls.
         let counts = if is_marked { is_whole || calls } else { is_whole && calls };
@@ -266,9 +276,13 @@ pub(in crate::security) fn embedded(piece: &Piece<'_>, known: &[(u64, u64)], con
 }
 
 /// Reports what was found in a pickle, and looks into those in it.
-pub(super) fn commit(piece: &Piece<'_>, run: Run, context: &mut Context<'_>) -> Result<Vec<super::StorageSeen>> {
+pub(super) fn commit(
+    piece: &ByteSpan<'_>,
+    run: PickleRun,
+    context: &mut FileContext<'_>,
+) -> Result<Vec<super::StorageSeen>> {
     context.file.pickles += 1;
-    let Run { named, found, end, at, has_all_names, .. } = run;
+    let PickleRun { named, found, end, at, has_all_names, .. } = run;
     for finding in found.findings {
         context.report(piece, finding);
     }
@@ -289,12 +303,12 @@ pub(super) fn commit(piece: &Piece<'_>, run: Run, context: &mut Context<'_>) -> 
         has_script |= is_script;
     }
     match end {
-        End::Stop => {}
-        End::Broken(why) => {
+        PickleEnd::Stop => {}
+        PickleEnd::Broken(why) => {
             let message = format!("the pickle breaks off: {why}");
             context.report(piece, Diagnostic::new(rules::CODE_BROKEN, message).offset(at));
         }
-        End::Limit(what) => {
+        PickleEnd::Limit(what) => {
             let message = format!("it has more {what} than are examined");
             context.report(piece, Diagnostic::new(rules::CODE_INCOMPLETE, message).offset(at));
         }
@@ -306,11 +320,11 @@ pub(super) fn commit(piece: &Piece<'_>, run: Run, context: &mut Context<'_>) -> 
     let place = |nested: &Nested| (nested.at, nested.is_loaded);
     let mut known: HashSet<(u64, bool)> = found.nested.iter().map(place).collect();
     for at in found.alternatives {
-        if !context.look(LEAST) {
+        if !context.look(MIN_TRY_BYTES) {
             too_often(piece, at, context);
             break;
         }
-        let mut other = self::run(piece.bytes, at, Expected::Any, true, context)?;
+        let mut other = self::run(piece.bytes, at, PickleOrigin::Any, true, context)?;
         other.found.alternatives.clear();
         // All readers find the same nested pickles. Examining each again, at every level, would take exponential time.
         other.found.nested.retain(|nested| known.insert(place(nested)));
@@ -321,7 +335,7 @@ pub(super) fn commit(piece: &Piece<'_>, run: Run, context: &mut Context<'_>) -> 
         }
     }
     for nested in found.nested {
-        if !context.look(nested.data.len().max(LEAST)) {
+        if !context.look(nested.data.len().max(MIN_TRY_BYTES)) {
             too_often(piece, nested.at, context);
             break;
         }
@@ -332,13 +346,13 @@ pub(super) fn commit(piece: &Piece<'_>, run: Run, context: &mut Context<'_>) -> 
 }
 
 /// Reports that further interpretations of the bytes are not examined.
-fn too_often(piece: &Piece<'_>, at: u64, context: &mut Context<'_>) {
+fn too_often(piece: &ByteSpan<'_>, at: u64, context: &mut FileContext<'_>) {
     let message = "its bytes can be read in too many ways to examine all of them";
     context.report(piece, Diagnostic::new(rules::CODE_INCOMPLETE, message).offset(at));
 }
 
-fn report_name(piece: &Piece<'_>, named: Named, is_said: bool, context: &mut Context<'_>) {
-    let full = max_weights::text::shown(&named.full());
+fn report_name(piece: &ByteSpan<'_>, named: NamedGlobal, is_declared: bool, context: &mut FileContext<'_>) {
+    let full = max_weights::text::escape(&named.full());
     context.global(Global {
         module: named.module.clone(),
         name: named.name.clone(),
@@ -348,7 +362,7 @@ fn report_name(piece: &Piece<'_>, named: Named, is_said: bool, context: &mut Con
     });
     let (rule, what) = match named.danger {
         Danger::Harmless => return,
-        _ if is_said => return,
+        _ if is_declared => return,
         Danger::Library => (rules::CODE_LIBRARY_GLOBAL, "from a library, whose code runs"),
         Danger::NeedsTrust => (rules::CODE_UNKNOWN_GLOBAL, "which is unknown"),
         // Its calls are reported, each by itself.
@@ -366,30 +380,30 @@ fn report_name(piece: &Piece<'_>, named: Named, is_said: bool, context: &mut Con
 }
 
 /// Looks into bytes in a pickle that are one, or are loaded as one.
-fn scan_nested(piece: &Piece<'_>, nested: &Nested, is_loaded: bool, context: &mut Context<'_>) -> Result<()> {
+fn scan_nested(piece: &ByteSpan<'_>, nested: &Nested, is_loaded: bool, context: &mut FileContext<'_>) -> Result<()> {
     let slice;
-    let bytes: &dyn Bytes = match &nested.data {
-        Data::There { start, len } => {
-            slice = Slice::new(piece.bytes, *start, *len);
+    let bytes: &dyn RandomRead = match &nested.data {
+        Data::ObjectHead { start, len } => {
+            slice = ByteSlice::new(piece.bytes, *start, *len);
             &slice
         }
         Data::Decoded(bytes) => bytes,
     };
     if !is_loaded {
-        let tried = run(bytes, 0, Expected::Any, false, context)?;
-        if matches!(tried.end, End::Stop) && tried.next == bytes.len() {
-            let names: Vec<String> = tried.named.iter().take(5).map(Named::full).collect();
+        let tried = run(bytes, 0, PickleOrigin::Any, false, context)?;
+        if matches!(tried.end, PickleEnd::Stop) && tried.next == bytes.len() {
+            let names: Vec<String> = tried.named.iter().take(5).map(NamedGlobal::full).collect();
             let message = "bytes in the pickle are a pickle, but nothing in it loads them";
             let mut finding = Diagnostic::new(rules::CODE_NESTED_PICKLE, message).offset(nested.at);
             if !names.is_empty() {
-                finding = finding.evidence(max_weights::text::shown(&names.join(", ")));
+                finding = finding.evidence(max_weights::text::escape(&names.join(", ")));
             }
             context.report(piece, finding);
         }
         return Ok(());
     }
     let is_small = match nested.data {
-        Data::There { .. } => context.nest(bytes.len()),
+        Data::ObjectHead { .. } => context.nest(bytes.len()),
         Data::Decoded(_) => context.unpack(bytes.len()),
     };
     if piece.depth >= context.options.nesting || !is_small {
@@ -403,7 +417,7 @@ fn scan_nested(piece: &Piece<'_>, nested: &Nested, is_loaded: bool, context: &mu
     let first = bytes.first(max_weights::format::SNIFF_BYTES)?;
     match Kind::of(&first, bytes.len(), &name) {
         Kind::Pickle | Kind::Unknown | Kind::Text => {
-            if scan(&inner, Expected::Any, context)?.consumed == 0 {
+            if scan(&inner, PickleOrigin::Any, context)?.consumed == 0 {
                 let message = "bytes that are loaded as a pickle are not a pickle";
                 context.report(piece, Diagnostic::new(rules::CODE_BROKEN, message).offset(nested.at));
             }
@@ -414,12 +428,12 @@ fn scan_nested(piece: &Piece<'_>, nested: &Nested, is_loaded: bool, context: &mu
 }
 
 /// The next position at which a pickle that names something may begin or continue.
-fn hidden(bytes: &dyn Bytes, from: u64, context: &Context<'_>) -> Result<Option<u64>> {
+fn hidden(bytes: &dyn RandomRead, from: u64, context: &FileContext<'_>) -> Result<Option<u64>> {
     let mut at = from;
     // The next place may be near.
     let mut size = 4 * MAX_NAME;
     while at < bytes.len() {
-        context.go_on()?;
+        context.check_cancelled()?;
         let chunk = bytes.part(at, size + 4 * MAX_NAME)?;
         let found = chunk.iter().take(size).enumerate().position(|(place, byte)| match byte {
             0x80 | b'c' | b'i' | 0x8c | b'X' | b'U' | b'V' | b'S' => chunk.get(place..).is_some_and(begins),

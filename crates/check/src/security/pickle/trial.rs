@@ -4,8 +4,8 @@ use max_weights::format::pickle::Danger;
 use max_weights::format::pickle::names::look_up;
 use max_weights::format::pickle::spelling::is_blank;
 
-use super::Expected;
-use super::machine::{End, Machine};
+use super::PickleOrigin;
+use super::machine::{PickleEnd, ScanMachine};
 use crate::kind::has_suffix;
 
 /// Bytes that are tried.
@@ -65,11 +65,11 @@ fn tried(bytes: &[u8], total: u64) -> Trial {
     let mut at = 0;
     let mut instructions = 0;
     loop {
-        let mut machine = Machine::new(&bytes, Expected::Any, None);
+        let mut machine = ScanMachine::new(&bytes, PickleOrigin::Any, None);
         machine.goes_on = len < total;
         let Ok((_, end)) = machine.run(at) else { return Trial::No };
         instructions += machine.instructions;
-        let is_whole = matches!(end, End::Stop);
+        let is_whole = matches!(end, PickleEnd::Stop);
         // A call, or a proper end, does not occur by chance in any file.
         if machine.found.imports > 0 && (is_whole || machine.found.calls > 0) || names_harm(&machine) {
             return Trial::Imports;
@@ -83,9 +83,9 @@ fn tried(bytes: &[u8], total: u64) -> Trial {
         }
         // For another reader the frame ends first, and it goes on there.
         for at in std::mem::take(&mut machine.found.alternatives) {
-            let mut other = Machine::new(&bytes, Expected::Any, None);
+            let mut other = ScanMachine::new(&bytes, PickleOrigin::Any, None);
             (other.goes_on, other.loose) = (len < total, true);
-            if other.run(at).is_ok() && other.names.all().iter().any(super::names::Named::is_plain) {
+            if other.run(at).is_ok() && other.names.all().iter().any(super::names::NamedGlobal::is_plain) {
                 return Trial::Imports;
             }
         }
@@ -95,8 +95,8 @@ fn tried(bytes: &[u8], total: u64) -> Trial {
         // What is before the end of a frame may be lost, and the rest of the line another one.
         let is_framed = machine.frame_end.is_some_and(|end| machine.at < end);
         let is_odd = is_framed || instructions >= SEVERAL || is_long(rest, total - machine.at);
-        let may_go_on = is_near || machine.is_cut(len) && is_odd;
-        return if len < total && may_go_on {
+        let may_continue = is_near || machine.is_cut(len) && is_odd;
+        return if len < total && may_continue {
             Trial::Maybe
         } else if machine.found.imports > 0 || len < total && is_import(rest) {
             Trial::MayImport
@@ -107,7 +107,7 @@ fn tried(bytes: &[u8], total: u64) -> Trial {
 }
 
 /// Whether it names something harmful, which suffices: importing the module runs it.
-fn names_harm(machine: &Machine<'_, '_>) -> bool {
+fn names_harm(machine: &ScanMachine<'_, '_>) -> bool {
     machine.found.imports > 0
         && machine
             .names

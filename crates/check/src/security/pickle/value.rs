@@ -22,11 +22,11 @@ macro_rules! kinds {
         /// What a value is.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         #[repr(u8)]
-        pub(super) enum Kind {
+        pub(super) enum ValueKind {
             $($(#[$doc])* $kind,)*
         }
 
-        const KINDS: &[Kind] = &[$(Kind::$kind,)*];
+        const KINDS: &[ValueKind] = &[$(ValueKind::$kind,)*];
     };
 }
 
@@ -56,18 +56,18 @@ kinds! {
 
 /// A value: its kind, and a place, a node or a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct Value(u64);
+pub(super) struct StackValue(u64);
 
-impl Value {
-    pub(super) const UNKNOWN: Self = Self::new(Kind::Unknown, 0);
-    pub(super) const NONE: Self = Self::new(Kind::None, 0);
+impl StackValue {
+    pub(super) const UNKNOWN: Self = Self::new(ValueKind::Unknown, 0);
+    pub(super) const NONE: Self = Self::new(ValueKind::None, 0);
 
-    pub(super) const fn new(kind: Kind, payload: u64) -> Self {
+    pub(super) const fn new(kind: ValueKind, payload: u64) -> Self {
         Self((kind as u64) << 56 | payload & ((1 << 56) - 1))
     }
 
-    pub(super) fn kind(self) -> Kind {
-        KINDS.get((self.0 >> 56) as usize).copied().unwrap_or(Kind::Unknown)
+    pub(super) fn kind(self) -> ValueKind {
+        KINDS.get((self.0 >> 56) as usize).copied().unwrap_or(ValueKind::Unknown)
     }
 
     pub(super) fn payload(self) -> u64 {
@@ -77,13 +77,13 @@ impl Value {
 
 /// A container, or an object.
 #[derive(Debug, Clone)]
-pub(super) struct Node {
+pub(super) struct StackNode {
     /// Of an object: what was called.
-    pub(super) callee: Value,
+    pub(super) callee: StackValue,
     /// Of an object: with what.
-    pub(super) arguments: Value,
+    pub(super) arguments: StackValue,
     /// The first values; keys and values in turn in a dict; of an object its states.
-    pub(super) items: Vec<Value>,
+    pub(super) items: Vec<StackValue>,
     /// How many values it has got.
     pub(super) count: u64,
     /// The place of a key of a dict that changes what objects are, such as `__setstate__`; none: 0.
@@ -92,18 +92,25 @@ pub(super) struct Node {
     pub(super) computed_key: bool,
 }
 
-impl Node {
-    pub(super) fn of(items: Vec<Value>) -> Self {
+impl StackNode {
+    pub(super) fn of(items: Vec<StackValue>) -> Self {
         let count = items.len() as u64;
-        Self { callee: Value::UNKNOWN, arguments: Value::UNKNOWN, items, count, special_key: 0, computed_key: false }
+        Self {
+            callee: StackValue::UNKNOWN,
+            arguments: StackValue::UNKNOWN,
+            items,
+            count,
+            special_key: 0,
+            computed_key: false,
+        }
     }
 
-    pub(super) fn call(callee: Value, arguments: Value) -> Self {
+    pub(super) fn call(callee: StackValue, arguments: StackValue) -> Self {
         Self { callee, arguments, ..Self::of(Vec::new()) }
     }
 
     /// Its first values: a list may be longer, and be asked for again and again.
-    pub(super) fn first(&self) -> Vec<Value> {
+    pub(super) fn first(&self) -> Vec<StackValue> {
         self.items.iter().take(KEPT).copied().collect()
     }
 
@@ -115,16 +122,16 @@ impl Node {
 
 /// All containers and objects, each by its number.
 #[derive(Default)]
-pub(super) struct Arena {
-    nodes: Vec<Node>,
-    recent: Vec<(u64, Node)>,
+pub(super) struct NodeArena {
+    nodes: Vec<StackNode>,
+    recent: Vec<(u64, StackNode)>,
     items: usize,
     made: u64,
 }
 
-impl Arena {
+impl NodeArena {
     /// Keeps this, and gives its value.
-    pub(super) fn push(&mut self, kind: Kind, node: Node) -> Value {
+    pub(super) fn push(&mut self, kind: ValueKind, node: StackNode) -> StackValue {
         let number = self.made;
         self.made += 1;
         if self.nodes.len() as u64 == number && self.nodes.len() < MAX_NODES && self.items < MAX_ITEMS {
@@ -137,12 +144,20 @@ impl Arena {
                 None => self.recent.push((number, node)),
             }
         }
-        Value::new(kind, number)
+        StackValue::new(kind, number)
     }
 
     /// The container or object, unless it was lost.
-    pub(super) fn get(&self, value: Value) -> Option<&Node> {
-        if !matches!(value.kind(), Kind::Tuple | Kind::List | Kind::Dict | Kind::Set | Kind::FrozenSet | Kind::Object) {
+    pub(super) fn get(&self, value: StackValue) -> Option<&StackNode> {
+        if !matches!(
+            value.kind(),
+            ValueKind::Tuple
+                | ValueKind::List
+                | ValueKind::Dict
+                | ValueKind::Set
+                | ValueKind::FrozenSet
+                | ValueKind::Object
+        ) {
             return None;
         }
         let number = value.payload();
@@ -151,16 +166,16 @@ impl Arena {
     }
 
     /// Adds to a container or object as many values as are kept of one, at most `most`.
-    pub(super) fn extend(&mut self, value: Value, values: &[Value], most: usize) {
-        let room = MAX_ITEMS.saturating_sub(self.items);
+    pub(super) fn extend(&mut self, value: StackValue, values: &[StackValue], most: usize) {
+        let left = MAX_ITEMS.saturating_sub(self.items);
         let Some(node) = self.get_mut(value) else { return };
         node.count = node.count.saturating_add(values.len() as u64);
-        let taken = most.saturating_sub(node.items.len()).min(values.len()).min(room);
+        let taken = most.saturating_sub(node.items.len()).min(values.len()).min(left);
         node.items.extend(values.iter().take(taken));
         self.items += taken;
     }
 
-    pub(super) fn get_mut(&mut self, value: Value) -> Option<&mut Node> {
+    pub(super) fn get_mut(&mut self, value: StackValue) -> Option<&mut StackNode> {
         let number = value.payload();
         match usize::try_from(number).ok().filter(|number| *number < self.nodes.len()) {
             Some(number) => self.nodes.get_mut(number),
@@ -169,8 +184,8 @@ impl Arena {
     }
 
     /// Forgets the values of a tuple that was the arguments of a call which is known: nothing refers to it again.
-    pub(super) fn forget(&mut self, value: Value) {
-        if value.kind() == Kind::Tuple
+    pub(super) fn forget(&mut self, value: StackValue) {
+        if value.kind() == ValueKind::Tuple
             && let Some(node) = self.get_mut(value)
         {
             let forgotten = std::mem::take(&mut node.items).len();
@@ -181,15 +196,15 @@ impl Arena {
 
 /// The values that were remembered, by their index: what is at one that was used twice is the last one.
 #[derive(Default)]
-pub(super) struct Memo {
+pub(super) struct StackMemo {
     /// Most indices run from 0 on.
-    dense: Vec<Option<Value>>,
-    sparse: HashMap<u64, Value>,
+    dense: Vec<Option<StackValue>>,
+    sparse: HashMap<u64, StackValue>,
     used: usize,
 }
 
-impl Memo {
-    pub(super) fn get(&self, index: u64) -> Option<Value> {
+impl StackMemo {
+    pub(super) fn get(&self, index: u64) -> Option<StackValue> {
         match usize::try_from(index).ok().and_then(|index| self.dense.get(index)) {
             Some(value) => *value,
             None => self.sparse.get(&index).copied(),
@@ -198,7 +213,7 @@ impl Memo {
 
     /// Remembers a value; false if there are too many.
     #[must_use]
-    pub(super) fn put(&mut self, index: u64, value: Value) -> bool {
+    pub(super) fn put(&mut self, index: u64, value: StackValue) -> bool {
         if self.used >= MAX_MEMO {
             return false;
         }
@@ -231,17 +246,17 @@ mod tests {
     #[test]
     fn a_value_keeps_kind_and_payload() {
         for &kind in KINDS {
-            let value = Value::new(kind, 1 << 40 | 5);
+            let value = StackValue::new(kind, 1 << 40 | 5);
             assert_eq!((value.kind(), value.payload()), (kind, 1 << 40 | 5));
         }
-        assert_eq!(size_of::<Value>(), 8);
+        assert_eq!(size_of::<StackValue>(), 8);
     }
 
     #[test]
     fn containers_beyond_the_limit_are_known_for_a_while() {
-        let mut arena = Arena::default();
-        let values: Vec<Value> =
-            (0..MAX_NODES + 200).map(|_| arena.push(Kind::Tuple, Node::of(vec![Value::NONE]))).collect();
+        let mut arena = NodeArena::default();
+        let values: Vec<StackValue> =
+            (0..MAX_NODES + 200).map(|_| arena.push(ValueKind::Tuple, StackNode::of(vec![StackValue::NONE]))).collect();
         assert!(arena.get(values[5]).is_some());
         assert!(arena.get(values[MAX_NODES + 1]).is_none(), "lost");
         assert!(arena.get(values[MAX_NODES + 199]).is_some(), "recent");
@@ -249,11 +264,11 @@ mod tests {
 
     #[test]
     fn indices_of_the_memo_are_counted_as_python_counts_them() {
-        let mut memo = Memo::default();
-        assert!(memo.put(0, Value::NONE) && memo.put(7, Value::NONE) && memo.put(1 << 40, Value::NONE));
+        let mut memo = StackMemo::default();
+        assert!(memo.put(0, StackValue::NONE) && memo.put(7, StackValue::NONE) && memo.put(1 << 40, StackValue::NONE));
         assert_eq!(memo.len(), 3);
-        assert!(memo.put(7, Value::UNKNOWN) && memo.put(3, Value::NONE));
-        assert_eq!((memo.len(), memo.get(7), memo.get(2)), (4, Some(Value::UNKNOWN), None));
-        assert_eq!(memo.get(1 << 40), Some(Value::NONE));
+        assert!(memo.put(7, StackValue::UNKNOWN) && memo.put(3, StackValue::NONE));
+        assert_eq!((memo.len(), memo.get(7), memo.get(2)), (4, Some(StackValue::UNKNOWN), None));
+        assert_eq!(memo.get(1 << 40), Some(StackValue::NONE));
     }
 }

@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use max_weights::rules;
 use max_weights::{Diagnostic, Result, text};
 
-use crate::context::{Context, Piece};
-use crate::security::pickle::{self, Expected, Root, StorageSeen};
+use crate::context::{ByteSpan, FileContext};
+use crate::security::pickle::{self, PickleOrigin, Root, StorageSeen};
 
 /// What the first pickle is.
 const MAGIC: i128 = 0x1950_a86a_20f9_469c_fc6c;
@@ -19,12 +19,12 @@ const OBJECT: usize = 3;
 const COUNT: u64 = 8;
 
 /// Examines a PyTorch file from before 1.6: its five pickles, the bytes after its storages, and whether only the object calls anything.
-pub fn scan_legacy(piece: &Piece<'_>, context: &mut Context<'_>) -> Result<()> {
+pub fn scan_legacy(piece: &ByteSpan<'_>, context: &mut FileContext<'_>) -> Result<()> {
     let mut at = 0;
     let mut storages = Vec::new();
     let mut keys = Vec::new();
     for number in 0..PICKLES {
-        let expected = if number == OBJECT { Expected::TorchLegacy } else { Expected::Any };
+        let expected = if number == OBJECT { PickleOrigin::TorchLegacy } else { PickleOrigin::Any };
         let one = pickle::one(piece, at, expected, context)?;
         let is_plain = match (number, &one.root) {
             (0, Root::Integer(value)) => *value == MAGIC,
@@ -40,7 +40,7 @@ pub fn scan_legacy(piece: &Piece<'_>, context: &mut Context<'_>) -> Result<()> {
             context.report(piece, Diagnostic::new(rules::CODE_LEGACY_HEAD, message).offset(at));
         }
         if !one.is_whole {
-            return pickle::rest(piece, one.end, false, Expected::TorchLegacy, context).map(drop);
+            return pickle::rest(piece, one.end, false, PickleOrigin::TorchLegacy, context).map(drop);
         }
         at = one.end;
         storages.extend(one.storages);
@@ -50,7 +50,7 @@ pub fn scan_legacy(piece: &Piece<'_>, context: &mut Context<'_>) -> Result<()> {
     }
     let seen: HashMap<&str, &StorageSeen> = storages.iter().map(|storage| (storage.key.as_str(), storage)).collect();
     for key in &keys {
-        context.go_on()?;
+        context.check_cancelled()?;
         let storage = seen.get(key.as_str());
         let bytes = storage.and_then(|storage| storage.bytes);
         let end =
@@ -58,11 +58,11 @@ pub fn scan_legacy(piece: &Piece<'_>, context: &mut Context<'_>) -> Result<()> {
         let count = piece.bytes.part(at, COUNT as usize)?.try_into().map(u64::from_le_bytes).ok();
         let Some(end) = end.filter(|_| count == storage.and_then(|storage| storage.elements)) else {
             let message =
-                format!("storage '{}' is not in the file with the size that the pickle says", text::shown(key));
+                format!("storage '{}' is not in the file with the size that the pickle says", text::escape(key));
             context.report(piece, Diagnostic::new(rules::CODE_STORAGE, message).offset(at));
-            return pickle::rest(piece, at, true, Expected::TorchLegacy, context).map(drop);
+            return pickle::rest(piece, at, true, PickleOrigin::TorchLegacy, context).map(drop);
         };
         at = end;
     }
-    pickle::rest(piece, at, true, Expected::TorchLegacy, context).map(drop)
+    pickle::rest(piece, at, true, PickleOrigin::TorchLegacy, context).map(drop)
 }

@@ -13,9 +13,9 @@ use max_weights::{Diagnostic, Result, text};
 
 pub use legacy::scan_legacy;
 
-use super::archive::{Archive, Member};
-use super::pickle::{self, Expected, StorageSeen};
-use crate::context::{Context, Piece};
+use super::archive::{Archive, ArchiveMember};
+use super::pickle::{self, PickleOrigin, StorageSeen};
+use crate::context::{ByteSpan, FileContext};
 
 /// Members that PyTorch writes in addition to the pickle, all of them a short text.
 const NOTES: [&str; 6] =
@@ -38,10 +38,10 @@ const PACKAGE: [&str; 2] = [".data/extern_modules", ".data/python_version"];
 
 /// Looks at an archive that has a `data.pkl` or a `constants.pkl`; tells which members it has accounted for. The others are looked at as members of
 /// any archive are.
-pub fn check_archive(piece: &Piece<'_>, archive: &dyn Archive, context: &mut Context<'_>) -> Result<Vec<bool>> {
-    context.go_on()?;
+pub fn check_archive(piece: &ByteSpan<'_>, archive: &dyn Archive, context: &mut FileContext<'_>) -> Result<Vec<bool>> {
+    context.check_cancelled()?;
     let members = archive.members();
-    let mut check = Check { archive, members, by_name: HashMap::new(), accounted: vec![false; members.len()] };
+    let mut check = TorchCheck { archive, members, by_name: HashMap::new(), accounted: vec![false; members.len()] };
     for (number, member) in members.iter().enumerate() {
         check.by_name.entry(&member.name).or_default().push(number);
     }
@@ -57,7 +57,7 @@ pub fn check_archive(piece: &Piece<'_>, archive: &dyn Archive, context: &mut Con
         roots.truncate(MAX_ROOTS);
     }
     for root in &roots {
-        context.go_on()?;
+        context.check_cancelled()?;
         check.root(piece, root, context)?;
     }
     check.strangers(piece, &roots, context);
@@ -70,16 +70,16 @@ fn root_of(name: &str) -> Option<&str> {
     (root.is_empty() || root.ends_with('/')).then_some(root)
 }
 
-struct Check<'a> {
+struct TorchCheck<'a> {
     archive: &'a dyn Archive,
-    members: &'a [Member],
+    members: &'a [ArchiveMember],
     by_name: HashMap<&'a str, Vec<usize>>,
     accounted: Vec<bool>,
 }
 
-impl Check<'_> {
+impl TorchCheck<'_> {
     /// Everything below one root.
-    fn root(&mut self, piece: &Piece<'_>, root: &str, context: &mut Context<'_>) -> Result<()> {
+    fn root(&mut self, piece: &ByteSpan<'_>, root: &str, context: &mut FileContext<'_>) -> Result<()> {
         let has = |name: &str| self.by_name.contains_key(format!("{root}{name}").as_str());
         let is_script = has("constants.pkl");
         let is_package = PACKAGE.iter().any(|name| has(name));
@@ -111,12 +111,12 @@ impl Check<'_> {
     }
 
     /// A pickle and the storages that it refers to.
-    fn pickle(&mut self, piece: &Piece<'_>, name: &str, folder: &str, context: &mut Context<'_>) -> Result<()> {
+    fn pickle(&mut self, piece: &ByteSpan<'_>, name: &str, folder: &str, context: &mut FileContext<'_>) -> Result<()> {
         for number in self.named(name) {
             let Some(bytes) = self.archive.open(number, context)? else { continue };
             let way = piece.way_to(name);
             let inner = piece.inside(&*bytes, name, &way);
-            let seen = pickle::scan(&inner, Expected::TorchZip, context)?;
+            let seen = pickle::scan(&inner, PickleOrigin::TorchZip, context)?;
             account(&mut self.accounted, number);
             for storage in &seen.storages {
                 self.storage(&inner, folder, storage, context);
@@ -126,10 +126,10 @@ impl Check<'_> {
     }
 
     /// A storage is the member of its key, and as long as the pickle says.
-    fn storage(&mut self, pickle: &Piece<'_>, folder: &str, storage: &StorageSeen, context: &mut Context<'_>) {
+    fn storage(&mut self, pickle: &ByteSpan<'_>, folder: &str, storage: &StorageSeen, context: &mut FileContext<'_>) {
         let name = format!("{folder}{}", storage.key);
         let numbers = self.by_name.get(name.as_str()).map(Vec::as_slice).unwrap_or_default();
-        let key = text::shown(&storage.key);
+        let key = text::escape(&storage.key);
         let message = match (numbers, storage.bytes) {
             ([], _) => format!("the pickle refers to storage '{key}', but the archive has no member for it"),
             ([number], Some(bytes)) => match self.members.get(*number) {
@@ -158,7 +158,7 @@ impl Check<'_> {
     }
 
     /// A short text that PyTorch writes; anything else by this name is looked at as a file.
-    fn note(&mut self, name: &str, context: &mut Context<'_>) -> Result<()> {
+    fn note(&mut self, name: &str, context: &mut FileContext<'_>) -> Result<()> {
         for number in self.named(name) {
             if self.members.get(number).is_none_or(|member| member.size > MAX_NOTE) {
                 continue;
@@ -175,7 +175,7 @@ impl Check<'_> {
     }
 
     /// The program of a TorchScript archive, and the pickles that say where its lines come from.
-    fn programs(&mut self, piece: &Piece<'_>, folder: &str, context: &mut Context<'_>) -> Result<()> {
+    fn programs(&mut self, piece: &ByteSpan<'_>, folder: &str, context: &mut FileContext<'_>) -> Result<()> {
         for (number, member) in self.members.iter().enumerate() {
             if !member.name.starts_with(folder) {
                 continue;
@@ -188,7 +188,7 @@ impl Check<'_> {
             let way = piece.way_to(&member.name);
             let inner = piece.inside(&*bytes, &member.name, &way);
             if is_pickle {
-                pickle::scan(&inner, Expected::TorchZip, context)?;
+                pickle::scan(&inner, PickleOrigin::TorchZip, context)?;
             } else {
                 script::scan(&inner, context)?;
             }
@@ -198,7 +198,7 @@ impl Check<'_> {
     }
 
     /// What belongs to nothing.
-    fn strangers(&self, piece: &Piece<'_>, roots: &[&str], context: &mut Context<'_>) {
+    fn strangers(&self, piece: &ByteSpan<'_>, roots: &[&str], context: &mut FileContext<'_>) {
         let has = |root: &str, name: &str| self.by_name.contains_key(format!("{root}{name}").as_str());
         // These have files of any program's.
         let is_free = |root: &&&str| has(root, "constants.pkl") || PACKAGE.iter().any(|name| has(root, name));
@@ -216,7 +216,7 @@ impl Check<'_> {
                     .and_then(|rest| rest.strip_prefix("data/"))
                     .is_some_and(|key| !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_digit()))
             });
-            let name = text::shown(&member.name);
+            let name = text::escape(&member.name);
             let message = if is_storage {
                 format!("'{name}' is named like a storage, but no tensor refers to it with its size")
             } else {

@@ -3,7 +3,7 @@
 use max_weights::rules;
 use max_weights::{Diagnostic, Result};
 
-use crate::context::{Context, Piece};
+use crate::context::{ByteSpan, FileContext};
 use crate::words;
 
 /// The longest source text that is looked at.
@@ -15,14 +15,14 @@ const OWN: &str = "
     prim prims aten quantized quantized_decomposed sparse inductor c10d mkldnn _quantized onednn profiler";
 
 /// Looks for operators in a source text.
-pub(super) fn scan(piece: &Piece<'_>, context: &mut Context<'_>) -> Result<()> {
+pub(super) fn scan(piece: &ByteSpan<'_>, context: &mut FileContext<'_>) -> Result<()> {
     if piece.bytes.len() > MAX_BYTES {
         let message = "the source is longer than the limit";
         context.report(piece, Diagnostic::new(rules::CODE_INCOMPLETE, message));
         return Ok(());
     }
     let source = piece.bytes.part(0, MAX_BYTES as usize)?;
-    context.go_on()?;
+    context.check_cancelled()?;
     for (at, path) in paths(&source) {
         let parts: Vec<&str> = path.split('.').collect();
         let file = match parts[..] {
@@ -32,7 +32,7 @@ pub(super) fn scan(piece: &Piece<'_>, context: &mut Context<'_>) -> Result<()> {
             _ => false,
         };
         if file {
-            let message = format!("the program calls {}, which reads or writes files", max_weights::text::shown(path));
+            let message = format!("the program calls {}, which reads or writes files", max_weights::text::escape(path));
             context.report(
                 piece,
                 Diagnostic::new(rules::CODE_SCRIPT_FILES, message).offset(at as u64).evidence(line(&source, at)),
@@ -79,7 +79,7 @@ fn paths(source: &[u8]) -> impl Iterator<Item = (usize, &str)> {
 fn line(source: &[u8], at: usize) -> String {
     let start = source.iter().take(at).rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
     let line: Vec<u8> = source.iter().skip(start).take_while(|byte| **byte != b'\n').copied().take(1000).collect();
-    max_weights::text::shown(String::from_utf8_lossy(&line).trim())
+    max_weights::text::escape(String::from_utf8_lossy(&line).trim())
 }
 
 #[cfg(test)]

@@ -2,8 +2,8 @@
 
 #![allow(unsafe_code)] // raw pointers into slices, and the instructions of a level
 
-use super::formats::{Load, Store};
-use crate::simd::Aligned;
+use super::formats::{Load, RoundedStore};
+use crate::simd::CacheAligned;
 #[cfg(target_arch = "x86_64")]
 use crate::simd::{Avx2, Avx512};
 use crate::simd::{Lanes, Level};
@@ -20,7 +20,7 @@ const STEP_BYTES: usize = STEP * 8;
 /// # Safety
 /// The processor must have the instructions of the level that the kernel was picked for; the source must be readable and the
 /// destination writable for that many elements, and they must not overlap.
-pub(in crate::cast) type Kernel = unsafe fn(*const u8, *mut u8, usize, bool);
+pub(in crate::cast) type CastKernel = unsafe fn(*const u8, *mut u8, usize, bool);
 
 /// Multiplies one row by the scales of its blocks. Arguments: source, destination, number of elements, elements of a block, scales, and whether to
 /// write past the caches. There is one scale per block, the last of which may be ragged. Streamed writes need a fence after the last row.
@@ -30,7 +30,7 @@ pub(in crate::cast) type Kernel = unsafe fn(*const u8, *mut u8, usize, bool);
 pub(in crate::cast) type ScaleKernel = unsafe fn(*const u8, *mut u8, usize, usize, &[f32], bool);
 
 /// The kernel of a pair of formats.
-pub(in crate::cast) fn pair<L: Load, S: Store>(level: Level) -> Option<Kernel> {
+pub(in crate::cast) fn pair<L: Load, S: RoundedStore>(level: Level) -> Option<CastKernel> {
     match level {
         #[cfg(target_arch = "x86_64")]
         Level::Avx2 => Some(convert_avx2::<L, S>),
@@ -45,7 +45,7 @@ pub(in crate::cast) fn pair<L: Load, S: Store>(level: Level) -> Option<Kernel> {
 }
 
 /// The scaling kernel of a pair of formats.
-pub(in crate::cast) fn scaled_pair<L: Load, S: Store>(level: Level) -> Option<ScaleKernel> {
+pub(in crate::cast) fn scaled_pair<L: Load, S: RoundedStore>(level: Level) -> Option<ScaleKernel> {
     match level {
         #[cfg(target_arch = "x86_64")]
         Level::Avx2 => Some(scale_avx2::<L, S>),
@@ -62,13 +62,13 @@ pub(in crate::cast) fn scaled_pair<L: Load, S: Store>(level: Level) -> Option<Sc
 macro_rules! at_level {
     ($features:literal, $lanes:ty: $convert:ident, $scale:ident) => {
         #[target_feature(enable = $features)]
-        unsafe fn $convert<L: Load, S: Store>(src: *const u8, dst: *mut u8, elements: usize, stream: bool) {
+        unsafe fn $convert<L: Load, S: RoundedStore>(src: *const u8, dst: *mut u8, elements: usize, stream: bool) {
             // SAFETY: the contract of `Kernel`, and the instructions are enabled here.
             unsafe { convert::<$lanes, L, S>(src, dst, elements, stream) }
         }
 
         #[target_feature(enable = $features)]
-        unsafe fn $scale<L: Load, S: Store>(
+        unsafe fn $scale<L: Load, S: RoundedStore>(
             src: *const u8,
             dst: *mut u8,
             elements: usize,
@@ -91,7 +91,7 @@ at_level!("neon", Neon<false>: convert_neon, scale_neon);
 at_level!("neon,bf16", Neon<true>: convert_neon_bf16, scale_neon_bf16);
 
 #[inline(always)]
-unsafe fn convert<V: Lanes, L: Load, S: Store>(src: *const u8, dst: *mut u8, elements: usize, stream: bool) {
+unsafe fn convert<V: Lanes, L: Load, S: RoundedStore>(src: *const u8, dst: *mut u8, elements: usize, stream: bool) {
     // SAFETY: the contract of `Kernel` is passed on; a head is never longer than the whole, so everything stays inside both ranges.
     unsafe {
         let one = V::splat(1f32.to_bits());
@@ -107,7 +107,7 @@ unsafe fn convert<V: Lanes, L: Load, S: Store>(src: *const u8, dst: *mut u8, ele
 }
 
 /// Elements before the first address that a step may be streamed to, if there is one.
-fn elements_to_alignment<L: Load, S: Store>(dst: *const u8) -> Option<usize> {
+fn elements_to_alignment<L: Load, S: RoundedStore>(dst: *const u8) -> Option<usize> {
     let alignment = (STEP * S::BITS / 8).min(64);
     let bytes = (dst as usize).wrapping_neg() % alignment;
     let elements = bytes * 8 / S::BITS;
@@ -116,7 +116,7 @@ fn elements_to_alignment<L: Load, S: Store>(dst: *const u8) -> Option<usize> {
 }
 
 #[inline(always)]
-unsafe fn scale<V: Lanes, L: Load, S: Store>(
+unsafe fn scale<V: Lanes, L: Load, S: RoundedStore>(
     src: *const u8,
     dst: *mut u8,
     elements: usize,
@@ -159,7 +159,7 @@ unsafe fn product<V: Lanes, L: Load>(value: V, scale: V) -> V {
 ///
 /// No closure: it would not be compiled with the caller's instructions.
 #[inline(always)]
-unsafe fn steps<V: Lanes, L: Load, S: Store, const STREAM: bool, const SCALED: bool>(
+unsafe fn steps<V: Lanes, L: Load, S: RoundedStore, const STREAM: bool, const SCALED: bool>(
     src: *const u8,
     dst: *mut u8,
     elements: usize,
@@ -182,7 +182,7 @@ unsafe fn steps<V: Lanes, L: Load, S: Store, const STREAM: bool, const SCALED: b
 
 /// Fewer elements than a step, through a copy on the stack.
 #[inline(always)]
-unsafe fn partial_step<V: Lanes, L: Load, S: Store, const SCALED: bool>(
+unsafe fn partial_step<V: Lanes, L: Load, S: RoundedStore, const SCALED: bool>(
     src: *const u8,
     dst: *mut u8,
     elements: usize,
@@ -191,8 +191,8 @@ unsafe fn partial_step<V: Lanes, L: Load, S: Store, const SCALED: bool>(
     if elements == 0 {
         return;
     }
-    let mut from = Aligned([0; STEP_BYTES]);
-    let mut to = Aligned([0; STEP_BYTES]);
+    let mut from = CacheAligned([0; STEP_BYTES]);
+    let mut to = CacheAligned([0; STEP_BYTES]);
     // SAFETY: fewer than sixteen elements are copied, and both arrays hold sixteen of the widest type.
     unsafe {
         std::ptr::copy_nonoverlapping(src, from.0.as_mut_ptr(), elements * L::BITS / 8);

@@ -25,7 +25,7 @@ pub(in crate::cast) trait Load {
 ///
 /// # Safety
 /// As for [`Lanes`]; `2 * BITS` bytes are written.
-pub(in crate::cast) trait Store {
+pub(in crate::cast) trait RoundedStore {
     /// Bits of one element.
     const BITS: usize;
     unsafe fn store<V: Lanes, const STREAM: bool>(dst: *mut u8, value: V);
@@ -120,7 +120,7 @@ pub(in crate::cast) static E2M1: [f32; 16] =
 
 macro_rules! stores {
     ($([$($constant:tt)*] $format:ty: $bits:literal bits, |$dst:ident, $value:ident| $stored:expr;)*) => {$(
-        impl<$($constant)*> Store for $format {
+        impl<$($constant)*> RoundedStore for $format {
             const BITS: usize = $bits;
             #[inline(always)]
             unsafe fn store<V: Lanes, const STREAM: bool>($dst: *mut u8, $value: V) {
@@ -148,7 +148,7 @@ stores! {
 
 impl<const MANTISSA: u32, const BIAS: u32, const KIND: u8, const SATURATE: bool> F8<MANTISSA, BIAS, KIND, SATURATE> {
     /// The code of the largest finite value.
-    const LARGEST: u32 = match KIND {
+    const MAX: u32 = match KIND {
         IEEE => 0x7b,
         ALL_ONES_NAN => 0x7e,
         _ => 0x7f,
@@ -209,7 +209,7 @@ impl<const MANTISSA: u32, const BIAS: u32, const KIND: u8, const SATURATE: bool>
     }
 }
 
-impl<const MANTISSA: u32, const BIAS: u32, const KIND: u8, const SATURATE: bool> Store
+impl<const MANTISSA: u32, const BIAS: u32, const KIND: u8, const SATURATE: bool> RoundedStore
     for F8<MANTISSA, BIAS, KIND, SATURATE>
 {
     const BITS: usize = 8;
@@ -220,7 +220,7 @@ impl<const MANTISSA: u32, const BIAS: u32, const KIND: u8, const SATURATE: bool>
             let all = value.and(V::splat(MAGNITUDE));
             // In each of these formats, overflow gives the code after that of the largest value, which is NaN for all but e5m2. So limiting the
             // magnitude to the value of that code handles all larger ones.
-            let limit = Self::LARGEST + u32::from(!SATURATE);
+            let limit = Self::MAX + u32::from(!SATURATE);
             let magnitude = all.min(V::splat(Self::normal(limit)));
 
             let odd = Self::shift_down(magnitude).and(V::splat(1));
@@ -237,10 +237,10 @@ impl<const MANTISSA: u32, const BIAS: u32, const KIND: u8, const SATURATE: bool>
                 let nan = all.greater(V::splat(INFINITY));
                 let nan_code = if KIND == IEEE {
                     // The mantissa's top bits, with the quiet bit.
-                    let field = V::splat(Self::LARGEST + 1 + (1 << (MANTISSA - 1)));
+                    let field = V::splat(Self::MAX + 1 + (1 << (MANTISSA - 1)));
                     Self::shift_down(all).and(V::splat((1 << MANTISSA) - 1)).or(field)
                 } else {
-                    V::splat(Self::LARGEST + 1)
+                    V::splat(Self::MAX + 1)
                 };
                 code = code.replace(nan, nan_code);
             }

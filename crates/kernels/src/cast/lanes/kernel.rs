@@ -1,9 +1,9 @@
 //! The kernel for a pair of dtypes, if there is one at a level. Every kernel gives the same bits as the oracle. Kernels of one processor family take
 //! precedence over the lanes of [`drive`](super::drive).
 
-use super::drive::{Kernel, ScaleKernel, pair, scaled_pair};
+use super::drive::{CastKernel, ScaleKernel, pair, scaled_pair};
 use super::formats::{
-    Bf16, Bool, E2m1, E4m3Fn, E4m3Fnuz, E5m2, E5m2Fnuz, E8m0, ExactBf16, F16, F32, F64, I8, RawBf16, Store, U8,
+    Bf16, Bool, E2m1, E4m3Fn, E4m3Fnuz, E5m2, E5m2Fnuz, E8m0, ExactBf16, F16, F32, F64, I8, RawBf16, RoundedStore, U8,
 };
 
 use crate::cast::CastOptions;
@@ -80,7 +80,7 @@ pub(in crate::cast) fn scale_row(
     true
 }
 
-fn kernel(level: Level, from: DType, to: DType, saturate: bool) -> Option<Kernel> {
+fn kernel(level: Level, from: DType, to: DType, saturate: bool) -> Option<CastKernel> {
     #[cfg(target_arch = "x86_64")]
     if let Some(kernel) = crate::cast::x86::kernel(level, from, to, saturate) {
         return Some(kernel);
@@ -112,7 +112,7 @@ fn kernel(level: Level, from: DType, to: DType, saturate: bool) -> Option<Kernel
     }
 }
 
-fn from_any<S: Store>(level: Level, from: DType) -> Option<Kernel> {
+fn from_any<S: RoundedStore>(level: Level, from: DType) -> Option<CastKernel> {
     match from {
         DType::Float4E2M1Fn => pair::<E2m1, S>(level),
         DType::Float8E8M0Fnu => pair::<E8m0, S>(level),
@@ -127,7 +127,7 @@ fn from_any<S: Store>(level: Level, from: DType) -> Option<Kernel> {
     }
 }
 
-fn from_wide<S: Store>(level: Level, from: DType) -> Option<Kernel> {
+fn from_wide<S: RoundedStore>(level: Level, from: DType) -> Option<CastKernel> {
     match from {
         DType::Float16 => pair::<F16<false>, S>(level),
         DType::BFloat16 => pair::<RawBf16, S>(level),
@@ -145,7 +145,7 @@ fn scale_kernel(level: Level, from: DType, to: DType) -> Option<ScaleKernel> {
     }
 }
 
-fn scale_from<S: Store>(level: Level, from: DType) -> Option<ScaleKernel> {
+fn scale_from<S: RoundedStore>(level: Level, from: DType) -> Option<ScaleKernel> {
     match from {
         DType::Float4E2M1Fn => scaled_pair::<E2m1, S>(level),
         DType::Float8E4M3Fn => scaled_pair::<E4m3Fn<false>, S>(level),

@@ -5,7 +5,7 @@
 
 use std::arch::x86_64::*;
 
-use crate::cast::lanes::drive::{Kernel, pair};
+use crate::cast::lanes::drive::{CastKernel, pair};
 use crate::cast::lanes::formats::{Bf16, F32};
 use crate::simd::Level;
 
@@ -13,10 +13,10 @@ use crate::simd::Level;
 const STEP: usize = 32;
 
 /// The kernel of a level that has vectors, if this processor has one.
-pub(super) fn kernel(level: Level) -> Option<Kernel> {
+pub(super) fn kernel(level: Level) -> Option<CastKernel> {
     match level {
         Level::Avx2 => Some(convert_avx2),
-        Level::Avx512 => is_x86_feature_detected!("avx512bf16").then_some(convert_avx512 as Kernel),
+        Level::Avx512 => is_x86_feature_detected!("avx512bf16").then_some(convert_avx512 as CastKernel),
         _ => None,
     }
 }

@@ -6,7 +6,9 @@
 use crate::cast::lanes::drive::ScaleKernel;
 use crate::cast::lanes::formats::E2M1;
 use crate::dtype::DType;
-use crate::simd::x86::{Avx2, Avx512, Bf16, Bytes16, Bytes32, F16, HalfFloat, Lanes, Tables, WideTables, has_bf16};
+use crate::simd::x86::{
+    Avx2, Avx512, Bytes16, Bytes32, HalfBf16, HalfF16, HalfFloat, Lanes, Tables, WideTables, has_bf16,
+};
 use crate::simd::{Level, are_regular};
 
 /// Elements of a step, and of half a one.
@@ -27,13 +29,13 @@ pub(in crate::cast) fn kernel(
     }
     let has_bf16 = level == Level::Avx512 && has_bf16();
     match (to, block) {
-        (DType::Float16, HALF) if level == Level::Avx512 => Some(half_steps_avx512::<F16>),
-        (DType::BFloat16, HALF) if has_bf16 => Some(half_steps_avx512_bf16::<Bf16>),
+        (DType::Float16, HALF) if level == Level::Avx512 => Some(half_steps_avx512::<HalfF16>),
+        (DType::BFloat16, HALF) if has_bf16 => Some(half_steps_avx512_bf16::<HalfBf16>),
         _ if !block.is_multiple_of(STEP) => None,
-        (DType::Float16, _) if level == Level::Avx512 => Some(steps_avx512::<F16>),
-        (DType::BFloat16, _) if has_bf16 => Some(steps_avx512_bf16::<Bf16>),
-        (DType::Float16, _) if level == Level::Avx2 => Some(steps_avx2::<F16>),
-        (DType::BFloat16, _) if level != Level::Scalar => Some(steps_avx2::<Bf16>),
+        (DType::Float16, _) if level == Level::Avx512 => Some(steps_avx512::<HalfF16>),
+        (DType::BFloat16, _) if has_bf16 => Some(steps_avx512_bf16::<HalfBf16>),
+        (DType::Float16, _) if level == Level::Avx2 => Some(steps_avx2::<HalfF16>),
+        (DType::BFloat16, _) if level != Level::Scalar => Some(steps_avx2::<HalfBf16>),
         _ => None,
     }
 }

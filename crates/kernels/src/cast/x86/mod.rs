@@ -12,7 +12,7 @@ mod signed_table;
 
 use signed_table::{SignedTable, is_symmetric};
 
-use super::lanes::drive::Kernel;
+use super::lanes::drive::CastKernel;
 use crate::cast::{CastOptions, table};
 use crate::dtype::DType;
 use crate::simd::Level;
@@ -20,7 +20,7 @@ use crate::simd::Level;
 pub(super) use fp4::kernel as scale_kernel;
 
 /// The kernel of a pair, if there is one at this level.
-pub(super) fn kernel(level: Level, from: DType, to: DType, saturate: bool) -> Option<Kernel> {
+pub(super) fn kernel(level: Level, from: DType, to: DType, saturate: bool) -> Option<CastKernel> {
     let narrow = if level == Level::Avx512 { narrow::kernel(from, to, saturate) } else { None };
     narrow.or_else(|| match (from, to, saturate) {
         (DType::Float32, DType::BFloat16, false) => bf16::kernel(level),

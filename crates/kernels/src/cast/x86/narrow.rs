@@ -9,9 +9,9 @@
 use std::arch::x86_64::*;
 use std::marker::PhantomData;
 
-use crate::cast::lanes::drive::Kernel;
+use crate::cast::lanes::drive::CastKernel;
 use crate::dtype::DType;
-use crate::simd::Aligned;
+use crate::simd::CacheAligned;
 
 const STEP: usize = 64;
 /// Steps between two fences. A single one at the end would do, but this loop is very short. Without fences its streamed stores accumulate and hold
@@ -21,12 +21,12 @@ const STEPS_TO_FENCE: usize = 256;
 const DENORMALS: usize = 4;
 
 /// The kernel of a pair, if there is one.
-pub(super) fn kernel(from: DType, to: DType, saturate: bool) -> Option<Kernel> {
+pub(super) fn kernel(from: DType, to: DType, saturate: bool) -> Option<CastKernel> {
     Some(match (from, to, saturate) {
-        (DType::BFloat16, DType::Float8E4M3Fn, false) => convert::<FromBf16<E4m3Fn<false>>>,
-        (DType::BFloat16, DType::Float8E4M3Fn, true) => convert::<FromBf16<E4m3Fn<true>>>,
-        (DType::BFloat16, DType::Float8E5M2, false) => convert::<FromBf16<E5m2<false>>>,
-        (DType::BFloat16, DType::Float8E5M2, true) => convert::<FromBf16<E5m2<true>>>,
+        (DType::BFloat16, DType::Float8E4M3Fn, false) => convert::<FromBf16<NarrowE4m3Fn<false>>>,
+        (DType::BFloat16, DType::Float8E4M3Fn, true) => convert::<FromBf16<NarrowE4m3Fn<true>>>,
+        (DType::BFloat16, DType::Float8E5M2, false) => convert::<FromBf16<NarrowE5m2<false>>>,
+        (DType::BFloat16, DType::Float8E5M2, true) => convert::<FromBf16<NarrowE5m2<true>>>,
         (DType::Float16, DType::Float8E4M3Fn, false) => convert::<F16ToE4m3Fn<false>>,
         (DType::Float16, DType::Float8E4M3Fn, true) => convert::<F16ToE4m3Fn<true>>,
         (DType::Float16, DType::Float8E5M2, false) => convert::<F16ToE5m2<false>>,
@@ -87,13 +87,13 @@ const fn every_second_byte(first: u8) -> [u8; 64] {
     indices
 }
 
-/// The target format, with `KEPT` bits of mantissa. Its largest value has the code `LARGEST`, and overflow gives the code after it. With `IEEE`, NaN
+/// The target format, with `KEPT` bits of mantissa. Its largest value has the code `MAX`, and overflow gives the code after it. With `IEEE`, NaN
 /// is any code beyond that, with a payload.
-trait Target {
+trait NarrowFormat {
     const KEPT: u32;
     /// The exponent of the smallest normal value, with the bias of bf16.
-    const SMALLEST: u8;
-    const LARGEST: u8;
+    const MIN: u8;
+    const MAX: u8;
     const IEEE: bool;
     const SATURATE: bool;
 
@@ -114,7 +114,7 @@ trait Target {
 
     /// The codes of NaNs: the payload is cut, and the quiet bit set.
     const NANS: [u8; 128] = {
-        let mut table = [Self::LARGEST + 1; 128];
+        let mut table = [Self::MAX + 1; 128];
         let mut fraction = 0;
         while Self::IEEE && fraction < 128 {
             table[fraction] |= 1 << (Self::KEPT - 1) | (fraction >> (7 - Self::KEPT)) as u8;
@@ -131,21 +131,21 @@ const fn to_nearest_even(digits: u32, dropped: u32) -> u8 {
     (kept + (cut > half || (cut == half && kept & 1 == 1)) as u32) as u8
 }
 
-struct E4m3Fn<const SATURATE: bool>;
-struct E5m2<const SATURATE: bool>;
+struct NarrowE4m3Fn<const SATURATE: bool>;
+struct NarrowE5m2<const SATURATE: bool>;
 
-impl<const SATURATE_: bool> Target for E4m3Fn<SATURATE_> {
+impl<const SATURATE_: bool> NarrowFormat for NarrowE4m3Fn<SATURATE_> {
     const KEPT: u32 = 3;
-    const SMALLEST: u8 = 127 - 7 + 1;
-    const LARGEST: u8 = 0x7e;
+    const MIN: u8 = 127 - 7 + 1;
+    const MAX: u8 = 0x7e;
     const IEEE: bool = false;
     const SATURATE: bool = SATURATE_;
 }
 
-impl<const SATURATE_: bool> Target for E5m2<SATURATE_> {
+impl<const SATURATE_: bool> NarrowFormat for NarrowE5m2<SATURATE_> {
     const KEPT: u32 = 2;
-    const SMALLEST: u8 = 127 - 15 + 1;
-    const LARGEST: u8 = 0x7b;
+    const MIN: u8 = 127 - 15 + 1;
+    const MAX: u8 = 0x7b;
     const IEEE: bool = true;
     const SATURATE: bool = SATURATE_;
 }
@@ -161,7 +161,7 @@ unsafe fn lookup(table: &'static [u8; 128], mask: __mmask64, lower: __m512i) -> 
     }
 }
 
-impl<T: Target> Narrow for FromBf16<T> {
+impl<T: NarrowFormat> Narrow for FromBf16<T> {
     #[inline(always)]
     unsafe fn codes(src: *const u8) -> __m512i {
         // SAFETY: by the contract of `Narrow` the instructions are enabled and 64 elements readable, 128 bytes.
@@ -177,7 +177,7 @@ unsafe fn load(src: *const u8) -> __m512i {
 
 /// The codes of sixty-four bf16.
 #[inline(always)]
-unsafe fn bf16_codes<T: Target>(first: __m512i, second: __m512i) -> __m512i {
+unsafe fn bf16_codes<T: NarrowFormat>(first: __m512i, second: __m512i) -> __m512i {
     // SAFETY: arithmetic on registers and constant tables; the caller has enabled the instructions.
     unsafe {
         let (upper, lower) = planes(first, second);
@@ -187,8 +187,8 @@ unsafe fn bf16_codes<T: Target>(first: __m512i, second: __m512i) -> __m512i {
         let exponent = _mm512_mask_add_epi8(doubled, _mm512_movepi8_mask(lower), doubled, byte(1));
 
         // The fraction, with the implicit bit, which is the first step of the exponent.
-        let (rounded, normal) = (const { &T::ROUNDED }, _mm512_cmpge_epu8_mask(exponent, byte(T::SMALLEST)));
-        let at = |below: u8| _mm512_cmpeq_epi8_mask(exponent, byte(T::SMALLEST - below));
+        let (rounded, normal) = (const { &T::ROUNDED }, _mm512_cmpge_epu8_mask(exponent, byte(T::MIN)));
+        let at = |below: u8| _mm512_cmpeq_epi8_mask(exponent, byte(T::MIN - below));
         let normal = lookup(&rounded[0], normal, lower);
         let first = _mm512_or_si512(lookup(&rounded[1], at(1), lower), lookup(&rounded[2], at(2), lower));
         let third = lookup(&rounded[3], at(3), lower);
@@ -196,14 +196,14 @@ unsafe fn bf16_codes<T: Target>(first: __m512i, second: __m512i) -> __m512i {
         let last = if T::KEPT == 3 { lookup(&rounded[4], at(4), lower) } else { _mm512_setzero_si512() };
         let denormal = or3(first, third, last);
 
-        let above = _mm512_subs_epu8(exponent, byte(T::SMALLEST));
+        let above = _mm512_subs_epu8(exponent, byte(T::MIN));
         let mut steps = _mm512_adds_epu8(above, above);
         steps = _mm512_adds_epu8(steps, steps);
         if T::KEPT == 3 {
             steps = _mm512_adds_epu8(steps, steps);
         }
         let code = _mm512_adds_epu8(_mm512_or_si512(normal, denormal), steps);
-        let mut code = _mm512_min_epu8(code, byte(T::LARGEST + u8::from(!T::SATURATE)));
+        let mut code = _mm512_min_epu8(code, byte(T::MAX + u8::from(!T::SATURATE)));
 
         if T::SATURATE || T::IEEE {
             let infinite = _mm512_cmpeq_epi8_mask(exponent, byte(0xff));
@@ -245,12 +245,12 @@ unsafe fn f16_to_e4m3fn<const SATURATE: bool>(words: __m512i) -> __m512i {
     const DROPPED: u32 = 7;
     /// The difference of the biases of the exponents.
     const REBIAS: u16 = 8;
-    const LARGEST: u16 = 0x7e;
+    const MAX: u16 = 0x7e;
     // SAFETY: arithmetic on registers; the caller has enabled the instructions.
     unsafe {
         let all = _mm512_and_si512(words, splat(0x7fff));
         // The code after the largest is NaN, which is what overflow gives too.
-        let limit = LARGEST + u16::from(!SATURATE);
+        let limit = MAX + u16::from(!SATURATE);
         let magnitude = _mm512_min_epu16(all, splat((limit << DROPPED) + (REBIAS << MANTISSA)));
 
         // Below the smallest normal value each exponent costs one more digit. The source's own denormals are zero here: all of their digits are
@@ -271,7 +271,7 @@ unsafe fn f16_to_e4m3fn<const SATURATE: bool>(words: __m512i) -> __m512i {
         let mut code = _mm512_add_epi16(rounded, _mm512_slli_epi16::<{ MANTISSA - DROPPED }>(above));
         if SATURATE {
             let nan = _mm512_cmpgt_epi16_mask(all, splat(0x7c00));
-            code = _mm512_mask_mov_epi16(code, nan, splat(LARGEST + 1));
+            code = _mm512_mask_mov_epi16(code, nan, splat(MAX + 1));
         }
         with_sign_of(words, code)
     }
@@ -359,8 +359,8 @@ unsafe fn partial_step<N: Narrow>(src: *const u8, dst: *mut u8, elements: usize)
     if elements == 0 {
         return;
     }
-    let mut from = Aligned([0; 2 * STEP]);
-    let mut to = Aligned([0; STEP]);
+    let mut from = CacheAligned([0; 2 * STEP]);
+    let mut to = CacheAligned([0; STEP]);
     // SAFETY: fewer than 64 elements of two bytes are copied, and both arrays hold as many.
     unsafe {
         std::ptr::copy_nonoverlapping(src, from.0.as_mut_ptr(), 2 * elements);

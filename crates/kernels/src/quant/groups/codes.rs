@@ -1,13 +1,19 @@
 //! Codes out of strings of bits.
 
-use super::plan::Form;
+use super::plan::CodeForm;
 
 /// One code of a string whose words are every `stride`th from the word `first` on.
 #[inline]
-pub(super) fn code(words: &[[u8; 4]], (first, stride): (usize, usize), form: Form, bits: usize, index: usize) -> u8 {
+pub(super) fn code(
+    words: &[[u8; 4]],
+    (first, stride): (usize, usize),
+    form: CodeForm,
+    bits: usize,
+    index: usize,
+) -> u8 {
     let (word, shift) = match form {
-        Form::Dense => (index * bits / 32, index * bits % 32),
-        Form::Padded => (index / (32 / bits), index % (32 / bits) * bits),
+        CodeForm::Dense => (index * bits / 32, index * bits % 32),
+        CodeForm::Padded => (index / (32 / bits), index % (32 / bits) * bits),
     };
     let at = |word: usize| words.get(first + word * stride).map_or(0, |word| u64::from(u32::from_le_bytes(*word)));
     let next = if shift + bits > 32 { at(word + 1) } else { 0 };
@@ -20,8 +26,8 @@ pub(super) fn mask(bits: usize) -> u8 {
 }
 
 /// Codes from `start` on, a multiple of eight, of a string that begins with the first byte.
-pub(in crate::quant) fn unpack(string: &[u8], form: Form, bits: usize, start: usize, codes: &mut [u8]) {
-    if form == Form::Padded {
+pub(in crate::quant) fn unpack(string: &[u8], form: CodeForm, bits: usize, start: usize, codes: &mut [u8]) {
+    if form == CodeForm::Padded {
         let (words, _) = string.as_chunks();
         for (index, to) in (start..).zip(codes) {
             *to = code(words, (0, 1), form, bits, index);
@@ -77,7 +83,7 @@ mod tests {
         let string: Vec<u8> = (0..160u32).flat_map(|i| i.wrapping_mul(0x9e37_79b9).to_le_bytes()).collect();
         let (words, _) = string.as_chunks::<4>();
         for bits in 2..=8 {
-            for form in [Form::Dense, Form::Padded] {
+            for form in [CodeForm::Dense, CodeForm::Padded] {
                 for (start, count) in [(0, 600), (8, 33), (64, 7), (512, 1), (16, 0)] {
                     let mut codes = vec![0; count];
                     unpack(&string, form, bits, start, &mut codes);

@@ -18,18 +18,18 @@ use crate::error::Result;
 #[cfg(target_arch = "x86_64")]
 use crate::quant::x86::looked_up::groups as looked_up;
 use crate::simd::Level;
-use plan::Plan;
+use plan::MatrixPlan;
 use products::Products;
 use tile::Tile;
 
 pub(super) use scalar::runs;
-pub(super) use tile::Row;
+pub(super) use tile::TileRow;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))] // for their kernels
 pub(super) use {codes::unpack, plan::Columns};
 
 /// How the codes of a matrix of `rows` outputs and `cols` inputs are packed in words of 32 bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Layout {
+pub enum CodeLayout {
     /// compressed-tensors' pack-quantized: each row a string of bits, from the lowest of its first word on. The zero points are packed down the
     /// columns of their matrix. Releases before 0.13 put whole codes into a word and leave the rest empty, which the number of words reveals.
     Rows,
@@ -43,7 +43,7 @@ pub enum Layout {
 #[derive(Debug, Clone, Copy)]
 pub struct Groups<'a> {
     /// How the codes are packed.
-    pub layout: Layout,
+    pub layout: CodeLayout,
     /// Bits of a code.
     pub bits: u32,
     /// Rows of the result: outputs.
@@ -91,7 +91,7 @@ pub fn dequantize_group_rows_at(
 ) -> Result<()> {
     level.require()?;
     super::require_float("packed integers", dtype)?;
-    let plan = Plan::new(groups, &rows, out.len(), dtype)?;
+    let plan = MatrixPlan::new(groups, &rows, out.len(), dtype)?;
     if out.is_empty() {
         return Ok(());
     }
@@ -119,10 +119,10 @@ pub fn dequantize_group_rows_at(
                     looked_up::decode(level, &row_of_tile, first, dtype, out, stream);
                     continue;
                 }
-                let room = lines.room(columns.len());
+                let buffer = lines.reserve(columns.len());
                 match &products {
-                    Some(products) => products.look_up(row, &row_of_tile, columns.clone(), room),
-                    None => decode(level, &row_of_tile, first, room),
+                    Some(products) => products.look_up(row, &row_of_tile, columns.clone(), buffer),
+                    None => decode(level, &row_of_tile, first, buffer),
                 }
                 lines.push(columns.len());
             }
@@ -137,7 +137,7 @@ pub fn dequantize_group_rows_at(
 }
 
 /// Decodes the columns of a row from `start` on, a multiple of [`VALUES`].
-fn decode(level: Level, row: &Row<'_>, start: usize, values: &mut [[u8; 4]]) {
+fn decode(level: Level, row: &TileRow<'_>, start: usize, values: &mut [[u8; 4]]) {
     #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     if super::lanes::groups::decode(level, row, start, values) {
         return;

@@ -2,20 +2,20 @@
 
 use std::ops::Range;
 
-use super::{Groups, Layout};
+use super::{CodeLayout, Groups};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 
 /// How codes are packed into words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::quant) enum Form {
+pub(in crate::quant) enum CodeForm {
     /// Contiguous; a code may begin in one word and end in the next.
     Dense,
     /// Whole codes in each word, its upper bits empty.
     Padded,
 }
 
-impl Form {
+impl CodeForm {
     /// Words of a string of codes.
     fn words(self, codes: usize, bits: usize) -> Option<usize> {
         match self {
@@ -35,10 +35,10 @@ pub(in crate::quant) enum Columns {
 }
 
 /// A matrix whose parts have the expected sizes.
-pub(super) struct Plan<'a> {
+pub(super) struct MatrixPlan<'a> {
     pub(super) groups: Groups<'a>,
     pub(super) bits: usize,
-    pub(super) form: Form,
+    pub(super) form: CodeForm,
     /// Words of the codes of a row in the layout `Rows`.
     pub(super) row_words: usize,
     /// Rows of scales: that of the matrix, or one for all.
@@ -46,7 +46,7 @@ pub(super) struct Plan<'a> {
     pub(super) columns: Columns,
 }
 
-impl<'a> Plan<'a> {
+impl<'a> MatrixPlan<'a> {
     pub(super) fn new(groups: &Groups<'a>, rows: &Range<usize>, out: usize, dtype: DType) -> Result<Self> {
         let bits = groups.bits as usize;
         check_kind(groups)?;
@@ -59,29 +59,33 @@ impl<'a> Plan<'a> {
             None => Columns::Consecutive(check_group_size(groups)?),
         };
         let scale_bytes = groups.scales_dtype.bits() / 8;
-        let is_one = groups.layout == Layout::Rows && groups.groups == 1 && groups.scales.len() == scale_bytes;
+        let is_one = groups.layout == CodeLayout::Rows && groups.groups == 1 && groups.scales.len() == scale_bytes;
         let scale_rows = if is_one { 1 } else { groups.rows };
         let size = |counts: &[usize]| counts.iter().try_fold(1, |size: usize, count| size.checked_mul(*count));
         check_size(groups, "scales", groups.scales.len(), size(&[scale_rows, groups.groups, scale_bytes]))?;
         check_size(groups, "output", out, size(&[rows.end - rows.start, groups.cols, dtype.bits() / 8]))?;
 
         // Words of a row's codes, bytes of all of them, bytes of the zero points.
-        let sizes = |form: Form| {
+        let sizes = |form: CodeForm| {
             let row_words = form.words(groups.cols, bits);
             let (lines, across, zeros) = match groups.layout {
-                Layout::Rows => (row_words, groups.rows, form.words(scale_rows, bits)),
-                Layout::Gptq => (row_words, groups.rows, form.words(groups.rows, bits)),
-                Layout::Awq => (Some(groups.cols), groups.rows / 8, Some(groups.rows / 8)),
+                CodeLayout::Rows => (row_words, groups.rows, form.words(scale_rows, bits)),
+                CodeLayout::Gptq => (row_words, groups.rows, form.words(groups.rows, bits)),
+                CodeLayout::Awq => (Some(groups.cols), groups.rows / 8, Some(groups.rows / 8)),
             };
             let packed = lines.and_then(|lines| size(&[lines, across, 4]));
             (row_words, packed, zeros.and_then(|words| size(&[words, groups.groups, 4])))
         };
-        let fits = |form: &Form| {
+        let fits = |form: &CodeForm| {
             let (_, packed, zeros) = sizes(*form);
             packed == Some(groups.packed.len()) && groups.zero_points.is_none_or(|points| zeros == Some(points.len()))
         };
-        let forms = if groups.layout == Layout::Rows { &[Form::Dense, Form::Padded][..] } else { &[Form::Dense] };
-        let form = forms.iter().copied().find(fits).unwrap_or(Form::Dense);
+        let forms = if groups.layout == CodeLayout::Rows {
+            &[CodeForm::Dense, CodeForm::Padded][..]
+        } else {
+            &[CodeForm::Dense]
+        };
+        let form = forms.iter().copied().find(fits).unwrap_or(CodeForm::Dense);
         let (row_words, packed, zeros) = sizes(form);
         check_size(groups, "packed", groups.packed.len(), packed)?;
         if let Some(points) = groups.zero_points {
@@ -99,19 +103,19 @@ fn argument<T>(message: String) -> Result<T> {
 fn check_kind(groups: &Groups<'_>) -> Result<()> {
     let &Groups { layout, bits, rows, scales_dtype, zero_point_offset, .. } = groups;
     let (name, known): (_, &[u32]) = match layout {
-        Layout::Rows => ("rows", &[2, 3, 4, 5, 6, 7, 8]),
-        Layout::Gptq => ("gptq", &[2, 3, 4, 8]),
-        Layout::Awq => ("awq", &[4]),
+        CodeLayout::Rows => ("rows", &[2, 3, 4, 5, 6, 7, 8]),
+        CodeLayout::Gptq => ("gptq", &[2, 3, 4, 8]),
+        CodeLayout::Awq => ("awq", &[4]),
     };
     if !known.contains(&bits) {
         return argument(format!("the layout {name:?} has no codes of {bits} bits; it has those of {known:?}"));
     }
-    if layout == Layout::Awq && !rows.is_multiple_of(8) {
+    if layout == CodeLayout::Awq && !rows.is_multiple_of(8) {
         return argument(format!(
             "the layout \"awq\" packs eight rows into a word; {rows} rows are not a multiple of that"
         ));
     }
-    if zero_point_offset > u32::from(layout == Layout::Gptq) {
+    if zero_point_offset > u32::from(layout == CodeLayout::Gptq) {
         return argument(format!(
             "zero_point_offset is 0, or 1 in the layout \"gptq\"; not {zero_point_offset} in {name:?}"
         ));

@@ -3,26 +3,26 @@
 use std::ops::Range;
 
 use super::codes::unpack;
-use super::plan::{Columns, Form, Plan};
-use super::tile::{Row, Tile};
+use super::plan::{CodeForm, Columns, MatrixPlan};
+use super::tile::{Tile, TileRow};
 use super::{VALUES, decode};
 use crate::simd::Level;
 
 /// Codes of at most four bits.
 const CODES: usize = 16;
 /// The values of the codes of a group, as f32.
-type Group = [[u8; 4]; CODES];
+type CodeGroup = [[u8; 4]; CODES];
 
 /// The products of some rows.
 pub(super) struct Products {
     level: Level,
     groups: usize,
-    values: Vec<Group>,
+    values: Vec<CodeGroup>,
 }
 
 impl Products {
     /// None if there is no index, or if computing the products would cost more than it saves. The scalar code does without.
-    pub(super) fn new(level: Level, plan: &Plan<'_>) -> Option<Self> {
+    pub(super) fn new(level: Level, plan: &MatrixPlan<'_>) -> Option<Self> {
         let groups = plan.groups.groups;
         let pays = level != Level::Scalar && plan.bits <= 4 && groups <= plan.groups.cols / (2 * CODES);
         (pays && matches!(plan.columns, Columns::Indexed(_))).then(|| Self { level, groups, values: Vec::new() })
@@ -38,14 +38,15 @@ impl Products {
             let (scales, zeros) = tile.groups_of(index, self.groups);
             let products = products.as_flattened_mut().chunks_mut(VALUES);
             for (first, products) in (0..).step_by(VALUES).zip(products) {
-                let row = Row { codes: &codes, first, form: Form::Dense, bits: 8, scales, zeros, columns: &columns };
+                let row =
+                    TileRow { codes: &codes, first, form: CodeForm::Dense, bits: 8, scales, zeros, columns: &columns };
                 decode(self.level, &row, first, products);
             }
         }
     }
 
     /// Decodes columns of a row, the `index`th of the tile.
-    pub(super) fn look_up(&self, index: usize, row: &Row<'_>, columns: Range<usize>, values: &mut [[u8; 4]]) {
+    pub(super) fn look_up(&self, index: usize, row: &TileRow<'_>, columns: Range<usize>, values: &mut [[u8; 4]]) {
         let Columns::Indexed(groups) = row.columns else { return };
         let products = self.values[index * self.groups..][..self.groups].as_flattened();
         let mut codes = [0; VALUES];

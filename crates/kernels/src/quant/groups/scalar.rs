@@ -2,13 +2,13 @@
 
 use super::codes::unpack;
 use super::plan::Columns;
-use super::tile::Row;
+use super::tile::TileRow;
 
 /// Columns whose codes are on the stack at a time.
 const SEGMENT: usize = 512;
 
 /// Decodes the columns of a row from `start` on, a multiple of eight.
-pub(super) fn decode(row: &Row<'_>, start: usize, values: &mut [[u8; 4]]) {
+pub(super) fn decode(row: &TileRow<'_>, start: usize, values: &mut [[u8; 4]]) {
     let mut codes = [0; SEGMENT];
     for (start, values) in (start..).step_by(SEGMENT).zip(values.chunks_mut(SEGMENT)) {
         let codes = &mut codes[..values.len()];

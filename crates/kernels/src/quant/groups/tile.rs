@@ -3,8 +3,8 @@
 use std::ops::Range;
 
 use super::codes::{code, mask, unpack};
-use super::plan::{Columns, Form, Plan};
-use super::{Groups, Layout};
+use super::plan::{CodeForm, Columns, MatrixPlan};
+use super::{CodeLayout, Groups};
 use crate::cast::{CastOptions, convert};
 use crate::dtype::DType;
 #[cfg(target_arch = "x86_64")]
@@ -13,11 +13,11 @@ use crate::simd::Level;
 
 /// Rows of a tile. If the packed matrix stores them as columns, this is also the number of words that are read at a time from one of its lines. They
 /// should fill some cache lines, because the next words are far away.
-pub(super) fn rows(layout: Layout) -> usize {
+pub(super) fn rows(layout: CodeLayout) -> usize {
     match layout {
-        Layout::Rows => 1,
-        Layout::Gptq => ROWS,
-        Layout::Awq => AWQ_ROWS,
+        CodeLayout::Rows => 1,
+        CodeLayout::Gptq => ROWS,
+        CodeLayout::Awq => AWQ_ROWS,
     }
 }
 
@@ -29,14 +29,14 @@ const AWQ_ROWS: usize = 256;
 const LINES: usize = 16;
 
 /// Padding words between the strings of two rows, so that they do not compete for the same cache sets.
-const GAP: usize = 16;
+const ROW_PADDING: usize = 16;
 
 /// A row to decode.
-pub(in crate::quant) struct Row<'a> {
+pub(in crate::quant) struct TileRow<'a> {
     pub(in crate::quant) codes: &'a [u8],
     /// The column of the first code.
     pub(in crate::quant) first: usize,
-    pub(in crate::quant) form: Form,
+    pub(in crate::quant) form: CodeForm,
     pub(in crate::quant) bits: usize,
     /// Of each group. A NaN is quiet.
     pub(in crate::quant) scales: &'a [f32],
@@ -45,10 +45,10 @@ pub(in crate::quant) struct Row<'a> {
 }
 
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-impl Row<'_> {
+impl TileRow<'_> {
     /// True for contiguous codes of `bits` bits.
     pub(in crate::quant) fn is_dense(&self, bits: usize) -> bool {
-        self.bits == bits && self.form == Form::Dense
+        self.bits == bits && self.form == CodeForm::Dense
     }
 }
 
@@ -72,36 +72,36 @@ impl Tile {
     }
 
     /// Makes the tile that of these rows.
-    pub(super) fn begin(&mut self, plan: &Plan<'_>, rows: Range<usize>) {
+    pub(super) fn begin(&mut self, plan: &MatrixPlan<'_>, rows: Range<usize>) {
         self.fill_scales(plan, rows.clone());
         self.fill_zeros(plan, rows.clone());
         self.rows = rows;
     }
 
     /// Takes the codes of these columns, which begin at a multiple of 32.
-    pub(super) fn fill(&mut self, plan: &Plan<'_>, columns: Range<usize>) {
-        self.stride = (columns.len() * plan.bits).div_ceil(32) + GAP;
+    pub(super) fn fill(&mut self, plan: &MatrixPlan<'_>, columns: Range<usize>) {
+        self.stride = (columns.len() * plan.bits).div_ceil(32) + ROW_PADDING;
         self.first_column = columns.start;
         match plan.groups.layout {
-            Layout::Rows => {}
-            Layout::Gptq => self.transpose_words(plan, columns),
-            Layout::Awq => self.transpose_nibbles(plan, columns),
+            CodeLayout::Rows => {}
+            CodeLayout::Gptq => self.transpose_words(plan, columns),
+            CodeLayout::Awq => self.transpose_nibbles(plan, columns),
         }
     }
 
     /// The `index`th row of the tile.
-    pub(super) fn row<'a>(&'a self, plan: &'a Plan<'_>, index: usize) -> Row<'a> {
+    pub(super) fn row<'a>(&'a self, plan: &'a MatrixPlan<'_>, index: usize) -> TileRow<'a> {
         let (scales, zeros) = self.groups_of(index, plan.groups.groups);
-        let of_tile = |index: usize| self.words[index * self.stride..][..self.stride - GAP].as_flattened();
+        let of_tile = |index: usize| self.words[index * self.stride..][..self.stride - ROW_PADDING].as_flattened();
         let (codes, first) = match plan.groups.layout {
-            Layout::Rows => {
+            CodeLayout::Rows => {
                 let row = (self.rows.start + index) * plan.row_words * 4;
                 (&plan.groups.packed[row..][..plan.row_words * 4], 0)
             }
-            Layout::Gptq => (of_tile(index), self.first_column),
-            Layout::Awq => (of_tile(self.rows.start % 8 + index), self.first_column),
+            CodeLayout::Gptq => (of_tile(index), self.first_column),
+            CodeLayout::Awq => (of_tile(self.rows.start % 8 + index), self.first_column),
         };
-        Row { codes, first, form: plan.form, bits: plan.bits, scales, zeros, columns: &plan.columns }
+        TileRow { codes, first, form: plan.form, bits: plan.bits, scales, zeros, columns: &plan.columns }
     }
 
     /// The scales and the zero points of the groups of the `index`th row.
@@ -109,12 +109,12 @@ impl Tile {
         (&self.scales[index * groups..][..groups], &self.zeros[index * groups..][..groups])
     }
 
-    fn fill_scales(&mut self, plan: &Plan<'_>, rows: Range<usize>) {
+    fn fill_scales(&mut self, plan: &MatrixPlan<'_>, rows: Range<usize>) {
         let &Groups { layout, scales, scales_dtype, groups, rows: all, .. } = &plan.groups;
         let width = scales_dtype.bits() / 8;
         self.scales.clear();
         self.scales.resize(rows.len() * groups, 0.0);
-        if layout == Layout::Rows {
+        if layout == CodeLayout::Rows {
             for (row, to) in rows.zip(self.scales.chunks_exact_mut(groups.max(1))) {
                 let row = row.min(plan.scale_rows - 1);
                 read_scales(self.level, &scales[row * groups * width..][..groups * width], scales_dtype, to.iter_mut());
@@ -127,13 +127,13 @@ impl Tile {
         }
     }
 
-    fn fill_zeros(&mut self, plan: &Plan<'_>, rows: Range<usize>) {
+    fn fill_zeros(&mut self, plan: &MatrixPlan<'_>, rows: Range<usize>) {
         let &Groups { layout, zero_points, zero_point_offset, groups, .. } = &plan.groups;
         self.zeros.clear();
         self.zeros.resize(rows.len() * groups, 1 << (plan.bits - 1));
         let Some(points) = zero_points else { return };
         let read = |stored: u8| stored.wrapping_add(zero_point_offset as u8) & mask(plan.bits);
-        if layout == Layout::Rows {
+        if layout == CodeLayout::Rows {
             let (words, _) = points.as_chunks::<4>();
             for (row, zeros) in rows.zip(self.zeros.chunks_exact_mut(groups.max(1))) {
                 let row = row.min(plan.scale_rows - 1);
@@ -145,23 +145,23 @@ impl Tile {
         }
         // A string of bits for each group; eight codes are unpacked at a time.
         let first = rows.start / 8 * 8;
-        let last = if layout == Layout::Awq { rows.end.next_multiple_of(8) } else { rows.end };
+        let last = if layout == CodeLayout::Awq { rows.end.next_multiple_of(8) } else { rows.end };
         let mut codes = vec![0; last - first];
         for (group, string) in points.chunks_exact((points.len() / groups.max(1)).max(1)).enumerate() {
             unpack(string, plan.form, plan.bits, first, &mut codes);
             for (row, zero) in rows.clone().zip(self.zeros[group..].iter_mut().step_by(groups)) {
-                let place = if layout == Layout::Awq { row / 8 * 8 + AWQ_PLACE[row % 8] } else { row };
+                let place = if layout == CodeLayout::Awq { row / 8 * 8 + AWQ_PLACE[row % 8] } else { row };
                 *zero = read(codes[place - first]);
             }
         }
     }
 
     /// Columns of words become rows.
-    fn transpose_words(&mut self, plan: &Plan<'_>, columns: Range<usize>) {
+    fn transpose_words(&mut self, plan: &MatrixPlan<'_>, columns: Range<usize>) {
         let (all, rows, stride) = (plan.groups.rows, self.rows.clone(), self.stride);
         self.words.resize(rows.len() * stride, [0; 4]);
         let (packed, _) = plan.groups.packed.as_chunks::<4>();
-        let lines = &packed[columns.start * plan.bits / 32 * all..][..(stride - GAP) * all];
+        let lines = &packed[columns.start * plan.bits / 32 * all..][..(stride - ROW_PADDING) * all];
         #[cfg(target_arch = "x86_64")]
         if transpose::words(self.level, (&lines[rows.start..], all), rows.len(), (&mut self.words, stride)) {
             return;
@@ -173,7 +173,7 @@ impl Tile {
                 copy[..rows.len()].copy_from_slice(&line[rows.clone()]);
             }
             for (row, to) in self.words.chunks_exact_mut(stride).take(rows.len()).enumerate() {
-                for (to, copy) in to[first..stride - GAP].iter_mut().zip(&block) {
+                for (to, copy) in to[first..stride - ROW_PADDING].iter_mut().zip(&block) {
                     *to = copy[row];
                 }
             }
@@ -181,7 +181,7 @@ impl Tile {
     }
 
     /// Eight words of a column, each with eight of its rows, become a word of eight columns for each row.
-    fn transpose_nibbles(&mut self, plan: &Plan<'_>, columns: Range<usize>) {
+    fn transpose_nibbles(&mut self, plan: &MatrixPlan<'_>, columns: Range<usize>) {
         let (across, stride) = (plan.groups.rows / 8, self.stride);
         let words = self.rows.start / 8..self.rows.end.div_ceil(8);
         self.words.resize(words.len() * 8 * stride, [0; 4]);

@@ -4,8 +4,8 @@
 
 use super::{Bytes16, Lanes};
 use crate::cast::VALUES;
-use crate::quant::groups::{Columns, Row, runs, unpack};
-use crate::simd::Aligned;
+use crate::quant::groups::{Columns, TileRow, runs, unpack};
+use crate::simd::CacheAligned;
 #[cfg(target_arch = "aarch64")]
 use crate::simd::Neon;
 #[cfg(target_arch = "x86_64")]
@@ -13,10 +13,10 @@ use crate::simd::{Avx2, Avx512};
 use crate::simd::{Level, with_default_rounding};
 
 /// Sixteen f32 in memory.
-type Step = [[u8; 4]; 16];
+type GroupStep = [[u8; 4]; 16];
 
 /// Decodes at most [`VALUES`] columns of a row from `start` on, a multiple of that, if the level, which is available, has vectors.
-pub(in crate::quant) fn decode(level: Level, row: &Row<'_>, start: usize, values: &mut [[u8; 4]]) -> bool {
+pub(in crate::quant) fn decode(level: Level, row: &TileRow<'_>, start: usize, values: &mut [[u8; 4]]) -> bool {
     // SAFETY: the level is available, as the caller checked.
     with_default_rounding(|| unsafe {
         match level {
@@ -35,7 +35,7 @@ pub(in crate::quant) fn decode(level: Level, row: &Row<'_>, start: usize, values
 macro_rules! at_level {
     ($features:literal, $lanes:ty: $name:ident) => {
         #[target_feature(enable = $features)]
-        fn $name(row: &Row<'_>, start: usize, values: &mut [[u8; 4]]) {
+        fn $name(row: &TileRow<'_>, start: usize, values: &mut [[u8; 4]]) {
             // SAFETY: the instructions are enabled here.
             unsafe { columns::<$lanes>(row, start, values) }
         }
@@ -51,7 +51,7 @@ at_level!("neon", Neon<false>: decode_neon);
 /// # Safety
 /// As for [`Lanes`], here and below.
 #[inline(always)]
-unsafe fn columns<V: Lanes>(row: &Row<'_>, start: usize, values: &mut [[u8; 4]]) {
+unsafe fn columns<V: Lanes>(row: &TileRow<'_>, start: usize, values: &mut [[u8; 4]]) {
     // Groups of an even number of columns begin at a byte.
     if let (Columns::Consecutive(size), true) = (row.columns, row.is_dense(4))
         && size.is_multiple_of(2)
@@ -63,7 +63,7 @@ unsafe fn columns<V: Lanes>(row: &Row<'_>, start: usize, values: &mut [[u8; 4]])
         }
         return;
     }
-    let mut unpacked = Aligned([0; VALUES]);
+    let mut unpacked = CacheAligned([0; VALUES]);
     let codes = if row.is_dense(8) {
         &row.codes[start - row.first..][..values.len()]
     } else {
@@ -95,7 +95,7 @@ unsafe fn nibbles<V: Lanes>(packed: &[u8], zero: u8, scale: f32, values: &mut [[
             thirty_two(packed, zero, scale, pair);
         }
         if !rest.is_empty() {
-            let (mut last, mut pair) = ([0; 16], Aligned([[0; 4]; 32]));
+            let (mut last, mut pair) = ([0; 16], CacheAligned([[0; 4]; 32]));
             let left = &packed[pairs.len() * 16..][..rest.len().div_ceil(2)];
             last[..left.len()].copy_from_slice(left);
             thirty_two(&last, zero, scale, &mut pair.0);
@@ -130,7 +130,7 @@ unsafe fn bytes<V: Lanes>(codes: &[u8], zero: u8, scale: f32, values: &mut [[u8;
             store(scaled(V::load_8(codes.as_ptr()), zero, scale), step);
         }
         if !rest.is_empty() {
-            let (mut codes, mut step) = ([0; 16], Aligned([[0; 4]; 16]));
+            let (mut codes, mut step) = ([0; 16], CacheAligned([[0; 4]; 16]));
             codes[..left.len()].copy_from_slice(left);
             store(scaled(V::load_8(codes.as_ptr()), zero, scale), &mut step.0);
             rest.copy_from_slice(&step.0[..rest.len()]);
@@ -140,14 +140,14 @@ unsafe fn bytes<V: Lanes>(codes: &[u8], zero: u8, scale: f32, values: &mut [[u8;
 
 /// Columns with a group for each.
 #[inline(always)]
-unsafe fn indexed<V: Lanes>(row: &Row<'_>, codes: &[u8], groups: &[u32], values: &mut [[u8; 4]]) {
+unsafe fn indexed<V: Lanes>(row: &TileRow<'_>, codes: &[u8], groups: &[u32], values: &mut [[u8; 4]]) {
     for ((codes, groups), values) in codes.chunks(16).zip(groups.chunks(16)).zip(values.chunks_mut(16)) {
-        let (mut sixteen, mut zeros, mut scales) = ([0; 16], [0; 16], Aligned([0f32; 16]));
+        let (mut sixteen, mut zeros, mut scales) = ([0; 16], [0; 16], CacheAligned([0f32; 16]));
         sixteen[..codes.len()].copy_from_slice(codes);
         for ((zero, scale), group) in zeros.iter_mut().zip(&mut scales.0).zip(groups) {
             (*zero, *scale) = (row.zeros[*group as usize], row.scales[*group as usize]);
         }
-        let mut step = Aligned([[0; 4]; 16]);
+        let mut step = CacheAligned([[0; 4]; 16]);
         // SAFETY: the arrays have sixteen elements of the widths that are loaded; the caller has enabled the instructions of the lanes.
         unsafe {
             let (zeros, scales) = (V::load_8(zeros.as_ptr()), V::load_32(scales.0.as_ptr().cast()));
@@ -165,7 +165,7 @@ unsafe fn scaled<V: Lanes>(codes: V, zero: V, scale: V) -> V {
 }
 
 #[inline(always)]
-unsafe fn store<V: Lanes>(values: V, step: &mut Step) {
+unsafe fn store<V: Lanes>(values: V, step: &mut GroupStep) {
     // SAFETY: sixteen f32 are written to an array of sixteen; the caller has enabled the instructions of the lanes.
     unsafe { values.store_32::<false>(step.as_mut_ptr().cast()) }
 }

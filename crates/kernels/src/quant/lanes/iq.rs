@@ -1,6 +1,8 @@
 //! The IQ encodings: elements are looked up, eight or four at a time, in grids of points.
 
-use super::{Bytes16, Decoder, Lanes, Output, are_finite, decoders, f16_field, registers, scaled, sixteen_steps};
+use super::{
+    BlockDecoder, Bytes16, Lanes, OutputElement, are_finite, decoders, f16_field, registers, scaled, sixteen_steps,
+};
 use crate::quant::block::{f16_to_f32, field};
 use crate::quant::grids;
 use crate::quant::iq::{LEVELS, eighths, even_signs, joined, shifted};

@@ -1,11 +1,11 @@
 //! The K encodings: super-blocks of 256 elements, in groups of 16 or 32 with small integer scales.
 
 use super::{
-    Bytes16, Decoder, Lanes, Output, are_finite, decoders, f16_field, products, registers, scaled, scaled_less,
-    sixteen_steps,
+    BlockDecoder, Bytes16, Lanes, OutputElement, are_finite, decoders, f16_field, products, registers, scaled,
+    scaled_less, sixteen_steps,
 };
 use crate::quant::block::field;
-use crate::simd::{Aligned, are_regular};
+use crate::simd::{CacheAligned, are_regular};
 
 /// The low bits of four bytes, in each of which `bits` are kept after a shift to the right.
 #[inline(always)]
@@ -26,7 +26,7 @@ pub(in crate::quant) unsafe fn scales_and_minima<V: Lanes>(
     packed: &[u8; 12],
     scale: f32,
     minimum: f32,
-) -> Aligned<[f32; 16]> {
+) -> CacheAligned<[f32; 16]> {
     let [scales, minima, rest] = [0, 1, 2].map(|index| word(packed, index));
     let last_scales = each(rest, 0, 4) | each(scales, 6, 2) << 4;
     let last_minima = each(rest, 4, 4) | each(minima, 6, 2) << 4;

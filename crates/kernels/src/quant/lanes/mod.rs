@@ -19,13 +19,13 @@ use std::hint::black_box;
 use super::Encoding;
 use super::block::field;
 use crate::dtype::DType;
-use crate::simd::Aligned;
+use crate::simd::CacheAligned;
 #[cfg(target_arch = "aarch64")]
 use crate::simd::Neon;
 #[cfg(target_arch = "x86_64")]
 use crate::simd::{Avx2, Avx512};
 use crate::simd::{Bytes16, Lanes, Level, f16_to_f32, has_bf16, with_default_rounding};
-use output::{Bf16, F16, F32, Output};
+use output::{Bf16, F16, F32, OutputElement};
 
 pub(super) use output::are_finite;
 
@@ -34,25 +34,28 @@ pub(super) use output::are_finite;
 /// # Safety
 /// `decode` may only be called in a function that enables the instructions of the lanes, on a processor that has them; for [`Output::IS_BF16`] also
 /// those for bf16. A streamed output must be at a multiple of 16.
-trait Decoder<const BYTES: usize> {
+trait BlockDecoder<const BYTES: usize> {
     /// Elements of a block, sixteen to a step.
     const STEPS: usize;
     /// Whether no element is NaN, or denormal in f32: then each is rounded right to bf16.
     fn is_regular(block: &[u8; BYTES]) -> bool;
     /// Decodes a block into `STEPS` steps.
-    unsafe fn decode<V: Lanes, O: Output>(block: &[u8; BYTES], out: &mut [O::Step]);
+    unsafe fn decode<V: Lanes, O: OutputElement>(block: &[u8; BYTES], out: &mut [O::Step]);
 }
 
 /// Decodes all blocks that fit in the output; false if it is bf16 and one of them is not regular.
 ///
 /// # Safety
 /// The processor must have the instructions of the level that the kernel was picked for; if it streams, the output must be at a multiple of 16.
-type Kernel = unsafe fn(&[u8], &mut [u8]) -> bool;
+type BlockKernel = unsafe fn(&[u8], &mut [u8]) -> bool;
 
 macro_rules! at_level {
     ($features:literal, $lanes:ty: $name:ident) => {
         #[target_feature(enable = $features)]
-        unsafe fn $name<D: Decoder<BYTES>, O: Output, const BYTES: usize>(blocks: &[u8], out: &mut [u8]) -> bool {
+        unsafe fn $name<D: BlockDecoder<BYTES>, O: OutputElement, const BYTES: usize>(
+            blocks: &[u8],
+            out: &mut [u8],
+        ) -> bool {
             let mut regular = true;
             for (block, out) in blocks.as_chunks().0.iter().zip(O::steps(out).chunks_exact_mut(D::STEPS)) {
                 regular &= !O::IS_BF16 || D::is_regular(block);
@@ -74,7 +77,7 @@ at_level!("neon", Neon<false>: decode_neon);
 #[cfg(target_arch = "aarch64")]
 at_level!("neon,bf16", Neon<true>: decode_neon_bf16);
 
-fn at<D: Decoder<BYTES>, O: Output, const BYTES: usize>(level: Level) -> Option<Kernel> {
+fn at<D: BlockDecoder<BYTES>, O: OutputElement, const BYTES: usize>(level: Level) -> Option<BlockKernel> {
     match level {
         #[cfg(target_arch = "x86_64")]
         Level::Avx512 if !O::IS_BF16 => Some(decode_avx512::<D, O, BYTES>),
@@ -90,7 +93,7 @@ fn at<D: Decoder<BYTES>, O: Output, const BYTES: usize>(level: Level) -> Option<
     }
 }
 
-fn kernel(level: Level, encoding: Encoding, to: DType, stream: bool) -> Option<Kernel> {
+fn kernel(level: Level, encoding: Encoding, to: DType, stream: bool) -> Option<BlockKernel> {
     match (to, stream) {
         (DType::Float32, false) => of_encoding::<F32<false>>(level, encoding),
         (DType::Float32, true) => of_encoding::<F32<true>>(level, encoding),
@@ -102,7 +105,7 @@ fn kernel(level: Level, encoding: Encoding, to: DType, stream: bool) -> Option<K
     }
 }
 
-fn of_encoding<O: Output>(level: Level, encoding: Encoding) -> Option<Kernel> {
+fn of_encoding<O: OutputElement>(level: Level, encoding: Encoding) -> Option<BlockKernel> {
     match encoding {
         Encoding::Q4_0 => at::<simple::Q4_0, O, 18>(level),
         Encoding::Q4_1 => at::<simple::Q4_1, O, 20>(level),
@@ -139,7 +142,7 @@ fn of_encoding<O: Output>(level: Level, encoding: Encoding) -> Option<Kernel> {
 pub(super) fn decode(level: Level, encoding: Encoding, blocks: &[u8], to: DType, out: &mut [u8], stream: bool) -> bool {
     let stream = stream && out.as_ptr().addr().is_multiple_of(16);
     // SAFETY: the level is available, as the caller checked, and a streamed output is at a multiple of 16.
-    let run = |kernel: Kernel| with_default_rounding(|| unsafe { kernel(blocks, out) });
+    let run = |kernel: BlockKernel| with_default_rounding(|| unsafe { kernel(blocks, out) });
     kernel(level, encoding, to, stream).is_some_and(run)
 }
 
@@ -150,7 +153,7 @@ macro_rules! decoders {
         #[allow(non_camel_case_types)] // GGUF spells the name so
         pub(super) struct $name;
 
-        impl Decoder<$bytes> for $name {
+        impl BlockDecoder<$bytes> for $name {
             const STEPS: usize = $steps;
 
             #[inline(always)]
@@ -160,7 +163,7 @@ macro_rules! decoders {
             }
 
             #[inline(always)]
-            unsafe fn decode<V: Lanes, O: Output>($block: &[u8; $bytes], $out: &mut [O::Step]) {
+            unsafe fn decode<V: Lanes, O: OutputElement>($block: &[u8; $bytes], $out: &mut [O::Step]) {
                 // SAFETY: the only requirement are the instructions of the lanes, which the caller has enabled.
                 unsafe { $code }
             }
@@ -212,7 +215,7 @@ pub(super) unsafe fn registers<const AT: usize, const N: usize, const BYTES: usi
 
 /// Writes `scale * quant` for sixteen signed bytes.
 #[inline(always)]
-unsafe fn scaled<V: Lanes, O: Output>(out: &mut [O::Step], step: usize, quants: Bytes16, scale: f32) {
+unsafe fn scaled<V: Lanes, O: OutputElement>(out: &mut [O::Step], step: usize, quants: Bytes16, scale: f32) {
     // SAFETY: a step has room for sixteen lanes; the instructions are enabled, by the contract of `Decoder`.
     unsafe {
         let value = V::from_signed_bytes(quants).to_f32().mul_f32(V::splat(scale.to_bits()));
@@ -222,7 +225,13 @@ unsafe fn scaled<V: Lanes, O: Output>(out: &mut [O::Step], step: usize, quants: 
 
 /// Writes `scale * quant + offset` for sixteen bytes.
 #[inline(always)]
-unsafe fn scaled_from<V: Lanes, O: Output>(out: &mut [O::Step], step: usize, quants: Bytes16, scale: f32, offset: f32) {
+unsafe fn scaled_from<V: Lanes, O: OutputElement>(
+    out: &mut [O::Step],
+    step: usize,
+    quants: Bytes16,
+    scale: f32,
+    offset: f32,
+) {
     // SAFETY: a step has room for sixteen lanes; the instructions are enabled, by the contract of `Decoder`.
     unsafe {
         let product = V::from_bytes(quants).to_f32().mul_f32(V::splat(scale.to_bits()));
@@ -232,7 +241,7 @@ unsafe fn scaled_from<V: Lanes, O: Output>(out: &mut [O::Step], step: usize, qua
 
 /// Writes `scale * quant - minimum` for sixteen bytes.
 #[inline(always)]
-unsafe fn scaled_less<V: Lanes, O: Output>(
+unsafe fn scaled_less<V: Lanes, O: OutputElement>(
     out: &mut [O::Step],
     step: usize,
     quants: Bytes16,
@@ -249,8 +258,8 @@ unsafe fn scaled_less<V: Lanes, O: Output>(
 
 /// `scale * quant` for the scales of sixteen groups.
 #[inline(always)]
-unsafe fn products<V: Lanes>(quants: V, scale: V) -> Aligned<[f32; 16]> {
-    let mut products = Aligned([0.0; 16]);
+unsafe fn products<V: Lanes>(quants: V, scale: V) -> CacheAligned<[f32; 16]> {
+    let mut products = CacheAligned([0.0; 16]);
     // SAFETY: the array has room for sixteen lanes; the instructions are enabled, by the contract of `Decoder`.
     unsafe { quants.to_f32().mul_f32(scale).store_32::<false>(products.0.as_mut_ptr().cast()) };
     // Through memory, from where a lane is broadcast for free; in registers it would take more shuffles.

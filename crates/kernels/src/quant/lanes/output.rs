@@ -3,7 +3,7 @@
 use super::Lanes;
 
 /// A type of elements, sixteen of which are written at a time.
-pub(in crate::quant) trait Output {
+pub(in crate::quant) trait OutputElement {
     /// Sixteen elements in memory.
     type Step;
     /// Whether only values that are neither NaN nor denormal are rounded correctly, for which AVX-512 needs AVX-512 BF16.
@@ -22,7 +22,7 @@ macro_rules! outputs {
         $(#[$doc])*
         pub(in crate::quant) struct $name<const STREAM: bool>;
 
-        impl<const STREAM: bool> Output for $name<STREAM> {
+        impl<const STREAM: bool> OutputElement for $name<STREAM> {
             type Step = [u8; $bytes];
             $(const IS_BF16: bool = $is_bf16;)?
 

@@ -1,6 +1,8 @@
 //! The encodings with one scale, or one per sixteen elements, and no super-blocks.
 
-use super::{Bytes16, Decoder, Lanes, Output, are_finite, decoders, f16_field, registers, scaled, scaled_from};
+use super::{
+    BlockDecoder, Bytes16, Lanes, OutputElement, are_finite, decoders, f16_field, registers, scaled, scaled_from,
+};
 use crate::quant::block::{EVERY, field, words};
 use crate::quant::simple::{half_e4m3, half_e8m0};
 

@@ -1,14 +1,16 @@
 //! The ternary encodings, whose elements are -1, 0 or 1 times one scale.
 
-use super::{Bytes16, Decoder, Lanes, Output, are_finite, decoders, f16_field, registers, scaled, sixteen_steps};
+use super::{
+    BlockDecoder, Bytes16, Lanes, OutputElement, are_finite, decoders, f16_field, registers, scaled, sixteen_steps,
+};
 use crate::quant::block::field;
 
-/// The first digits in base three of bytes that are fractions of 256, each less one if `LEAST` is 255, for -1.
+/// The first digits in base three of bytes that are fractions of 256, each less one if `MIN` is 255, for -1.
 #[inline(always)]
-pub(in crate::quant) unsafe fn digits_from<const LEAST: u8>(fractions: Bytes16) -> Bytes16 {
+pub(in crate::quant) unsafe fn digits_from<const MIN: u8>(fractions: Bytes16) -> Bytes16 {
     // From 86 and from 171 on, three times the byte carries into the next one.
     // SAFETY: the instructions are enabled, by the contract of `Decoder`.
-    unsafe { Bytes16::splat(LEAST).sub(fractions.at_least(86)).sub(fractions.at_least(171)) }
+    unsafe { Bytes16::splat(MIN).sub(fractions.at_least(86)).sub(fractions.at_least(171)) }
 }
 
 /// The first digits of bytes as -1, 0 or 1.

@@ -4,14 +4,14 @@
 
 use std::arch::x86_64::*;
 
-use crate::simd::{Aligned, Level, prefetch_line};
+use crate::simd::{CacheAligned, Level, prefetch_line};
 
 /// A word in memory.
-type Word = [u8; 4];
+type TransposeWord = [u8; 4];
 /// Words of a register, and lines of a block.
 const LANES: usize = 8;
 /// Lines from one that is read to one that is fetched.
-const AHEAD: usize = 64;
+const READAHEAD: usize = 64;
 /// Columns whose nibbles fill a register.
 const COLUMNS: usize = 8 * LANES;
 /// The most words of each of these: a tile of AWQ.
@@ -20,9 +20,9 @@ const WORDS: usize = 32;
 /// Transposes columns of words, with lines that are `across` words apart, to rows of `stride` words; false for unsupported levels or sizes.
 pub(in crate::quant) fn words(
     level: Level,
-    (lines, across): (&[Word], usize),
+    (lines, across): (&[TransposeWord], usize),
     columns: usize,
-    (rows, stride): (&mut [Word], usize),
+    (rows, stride): (&mut [TransposeWord], usize),
 ) -> bool {
     let count = lines.len().div_ceil(across.max(1));
     if level == Level::Scalar || !columns.is_multiple_of(LANES) || !count.is_multiple_of(LANES) {
@@ -34,13 +34,17 @@ pub(in crate::quant) fn words(
 }
 
 #[target_feature(enable = "avx2")]
-fn words_avx2((lines, across): (&[Word], usize), columns: usize, (rows, stride): (&mut [Word], usize)) {
+fn words_avx2(
+    (lines, across): (&[TransposeWord], usize),
+    columns: usize,
+    (rows, stride): (&mut [TransposeWord], usize),
+) {
     for (first, lines) in (0..).step_by(LANES).zip(lines.chunks(LANES * across)) {
         for column in (0..columns).step_by(LANES) {
             let mut block = [_mm256_setzero_si256(); LANES];
             for (line, register) in block.iter_mut().enumerate() {
                 let words = &lines[line * across + column..];
-                fetch(words, AHEAD * across);
+                fetch(words, READAHEAD * across);
                 *register = load(words);
             }
             for (row, register) in (column..).zip(transposed(block)) {
@@ -53,10 +57,10 @@ fn words_avx2((lines, across): (&[Word], usize), columns: usize, (rows, stride):
 /// Like [`words`], for words that have a nibble for each of eight rows, in the order of `places`: eight lines become a word of each row.
 pub(in crate::quant) fn nibbles(
     level: Level,
-    (lines, across): (&[Word], usize),
+    (lines, across): (&[TransposeWord], usize),
     words: usize,
     places: [usize; 8],
-    (rows, stride): (&mut [Word], usize),
+    (rows, stride): (&mut [TransposeWord], usize),
 ) -> bool {
     let count = lines.len().div_ceil(across.max(1));
     if level == Level::Scalar || words > WORDS || !words.is_multiple_of(LANES) || !count.is_multiple_of(COLUMNS) {
@@ -69,17 +73,17 @@ pub(in crate::quant) fn nibbles(
 
 #[target_feature(enable = "avx2")]
 fn nibbles_avx2(
-    (lines, across): (&[Word], usize),
+    (lines, across): (&[TransposeWord], usize),
     words: usize,
     places: [usize; 8],
-    (rows, stride): (&mut [Word], usize),
+    (rows, stride): (&mut [TransposeWord], usize),
 ) {
     // A copy of some lines first: its loads are independent, and so in flight together.
-    let mut copy = Aligned([[[0; 4]; WORDS]; COLUMNS]);
+    let mut copy = CacheAligned([[[0; 4]; WORDS]; COLUMNS]);
     for (first, lines) in (0..).step_by(LANES).zip(lines.chunks(COLUMNS * across)) {
         for (copy, line) in copy.0.iter_mut().zip(lines.chunks(across)) {
             for word in (0..words).step_by(LANES) {
-                fetch(&line[word..], AHEAD * across);
+                fetch(&line[word..], READAHEAD * across);
                 store(&mut copy[word..], load(&line[word..]));
             }
         }
@@ -106,21 +110,21 @@ fn nibbles_avx2(
 
 /// Prefetches the words that lie `behind` words after these: the processor does not by itself, as each line is in another page.
 #[inline]
-fn fetch(words: &[Word], behind: usize) {
+fn fetch(words: &[TransposeWord], behind: usize) {
     prefetch_line(words.as_ptr().wrapping_add(behind).cast());
 }
 
 #[inline]
 #[target_feature(enable = "avx2")]
-fn load(words: &[Word]) -> __m256i {
-    let words: &[Word; LANES] = words.first_chunk().unwrap_or(&[[0; 4]; LANES]);
+fn load(words: &[TransposeWord]) -> __m256i {
+    let words: &[TransposeWord; LANES] = words.first_chunk().unwrap_or(&[[0; 4]; LANES]);
     // SAFETY: the slice has at least the eight words that are read.
     unsafe { _mm256_loadu_si256(words.as_ptr().cast()) }
 }
 
 #[inline]
 #[target_feature(enable = "avx2")]
-fn store(words: &mut [Word], register: __m256i) {
+fn store(words: &mut [TransposeWord], register: __m256i) {
     if let Some(words) = words.first_chunk_mut::<LANES>() {
         // SAFETY: the slice has at least the eight words that are written.
         unsafe { _mm256_storeu_si256(words.as_mut_ptr().cast(), register) };

@@ -14,9 +14,9 @@ pub(crate) trait HalfFloat {
 }
 
 /// IEEE f16.
-pub(crate) struct F16;
+pub(crate) struct HalfF16;
 /// bf16, for values that are neither NaN nor denormal in f32.
-pub(crate) struct Bf16;
+pub(crate) struct HalfBf16;
 
 macro_rules! half_floats {
     ($($half:ident: $table:ident, $wide_table:ident;)*) => {$(
@@ -36,6 +36,6 @@ macro_rules! half_floats {
     )*};
 }
 half_floats! {
-    F16: f16_table, wide_f16_table;
-    Bf16: bf16_table, wide_bf16_table;
+    HalfF16: f16_table, wide_f16_table;
+    HalfBf16: bf16_table, wide_bf16_table;
 }

@@ -14,7 +14,7 @@ pub(crate) use avx2::Avx2;
 pub(crate) use avx512::Avx512;
 pub(crate) use bytes::{Bytes16, Bytes32, f16_to_f32};
 pub(crate) use environment::with_default_rounding;
-pub(crate) use half::{Bf16, F16, HalfFloat};
+pub(crate) use half::{HalfBf16, HalfF16, HalfFloat};
 pub(crate) use tables::{Tables, WideTables};
 
 pub(crate) use super::lanes::Lanes;

@@ -4,20 +4,20 @@ use std::io::Read as _;
 
 use max_weights::Result;
 use max_weights::format::torch_zip::MAX_ZIP_NAME_BYTES;
-use max_weights::format::torch_zip::records::{self, Central, Extra, IN_ZIP64_32, Locator, MAX_COMMENT};
+use max_weights::format::torch_zip::records::{self, CentralRecord, ExtraFields, IN_ZIP64_32, Locator, MAX_COMMENT};
 
-use super::super::unpack::Reader;
-use crate::bytes::Bytes;
-use crate::context::Context;
+use super::super::unpack::StreamReader;
+use crate::bytes::RandomRead;
+use crate::context::FileContext;
 
 /// The longest comment, the end record, and the records of zip64 before it.
-const TAIL: usize = MAX_COMMENT + records::End::BYTES + Locator::BYTES + records::End::BYTES64;
+const TAIL: usize = MAX_COMMENT + records::EndRecord::BYTES + Locator::BYTES + records::EndRecord::BYTES64;
 /// Maximum number of end records that are followed in one file.
 const MAX_ENDS: usize = 8;
 
 /// An end record, and where it leads.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct End {
+pub(super) struct ZipEnd {
     /// Where it is.
     pub(super) at: u64,
     /// The bytes of the comment that follow it, as it says.
@@ -32,16 +32,16 @@ pub(super) struct End {
     pub(super) contradiction: Option<String>,
 }
 
-impl End {
+impl ZipEnd {
     /// The offset of the first byte after it.
     pub(super) fn after(&self) -> u64 {
-        self.at + records::End::BYTES as u64 + self.comment
+        self.at + records::EndRecord::BYTES as u64 + self.comment
     }
 }
 
 /// A member as the directory has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Record {
+pub(super) struct MemberRecord {
     pub(super) name: String,
     /// The unchanged name, if it is not UTF-8.
     pub(super) raw: Option<Vec<u8>>,
@@ -57,13 +57,13 @@ pub(super) struct Record {
     pub(super) second_name: Option<String>,
 }
 
-impl Record {
+impl MemberRecord {
     /// The fields that the directory and the local header share. Numbers whose extra field is missing keep their placeholder.
-    pub(super) fn new(name: &[u8], header: records::Header, extra: &mut Extra<'_>) -> Self {
+    pub(super) fn new(name: &[u8], header: records::LocalHeader, extra: &mut ExtraFields<'_>) -> Self {
         let mut number = |field| extra.value(field).unwrap_or(IN_ZIP64_32.into());
         let (size, packed) = (number(header.size), number(header.compressed));
         let (name, raw) = text(name);
-        let records::Header { flags, method, crc32: crc, .. } = header;
+        let records::LocalHeader { flags, method, crc32: crc, .. } = header;
         let second_name = extra.unicode_path.map(|name| text(name).0);
         Self { name, raw, flags, method, crc, packed, size, header: 0, is_link: false, second_name }
     }
@@ -71,7 +71,7 @@ impl Record {
 
 /// What was read of a directory.
 pub(super) struct Directory {
-    pub(super) records: Vec<Record>,
+    pub(super) records: Vec<MemberRecord>,
     /// Where it ends.
     pub(super) end: u64,
     /// Whether it has more members than are looked at.
@@ -79,12 +79,12 @@ pub(super) struct Directory {
 }
 
 /// The end records that lead to a directory, the last one first.
-pub(super) fn ends(bytes: &dyn Bytes) -> Result<Vec<End>> {
+pub(super) fn ends(bytes: &dyn RandomRead) -> Result<Vec<ZipEnd>> {
     let start = bytes.len().saturating_sub(TAIL as u64);
     let tail = bytes.part(start, TAIL)?;
-    let mut found: Vec<End> = Vec::new();
-    for at in memchr::memmem::rfind_iter(&tail, records::End::SIGNATURE) {
-        if let Some((record, comment)) = tail.get(at..).and_then(records::End::parse) {
+    let mut found: Vec<ZipEnd> = Vec::new();
+    for at in memchr::memmem::rfind_iter(&tail, records::EndRecord::SIGNATURE) {
+        if let Some((record, comment)) = tail.get(at..).and_then(records::EndRecord::parse) {
             found.extend(end(bytes, &tail, start, at, record, comment as u64)?);
         }
         if found.len() >= MAX_ENDS {
@@ -95,24 +95,31 @@ pub(super) fn ends(bytes: &dyn Bytes) -> Result<Vec<End>> {
 }
 
 /// The end record at `at` of the tail, if it leads anywhere: to each directory that one reader or another would find by it.
-fn end(bytes: &dyn Bytes, tail: &[u8], start: u64, at: usize, plain: records::End, comment: u64) -> Result<Vec<End>> {
+fn end(
+    bytes: &dyn RandomRead,
+    tail: &[u8],
+    start: u64,
+    at: usize,
+    plain: records::EndRecord,
+    comment: u64,
+) -> Result<Vec<ZipEnd>> {
     let here = start + at as u64;
-    let numbers = |end: records::End| (end.entries[1], end.size, end.offset);
+    let numbers = |end: records::EndRecord| (end.entries[1], end.size, end.offset);
     let (mut entries, mut size, mut offset) = numbers(plain);
     let (mut directory_end, mut contradiction) = (here, None);
     let locator = at.checked_sub(Locator::BYTES).and_then(|from| tail.get(from..at)).and_then(Locator::parse);
-    if let Some(Locator { offset: said, .. }) = locator {
+    if let Some(Locator { offset: declared, .. }) = locator {
         // The record is right before the locator, and where that says, unless something was put before the archive.
-        let before = here.checked_sub((Locator::BYTES + records::End::BYTES64) as u64);
+        let before = here.checked_sub((Locator::BYTES + records::EndRecord::BYTES64) as u64);
         let record = |place: u64| {
-            let (record, _) = records::End::parse64(&bytes.part(place, records::End::BYTES64).ok()?)?;
+            let (record, _) = records::EndRecord::parse64(&bytes.part(place, records::EndRecord::BYTES64).ok()?)?;
             Some((place, numbers(record)))
         };
-        let large = before.and_then(record).or_else(|| record(said));
+        let large = before.and_then(record).or_else(|| record(declared));
         if let Some((place, large)) = large {
             let (entries64, size64, offset64) = large;
             // Readers that only follow the locator may find a different record.
-            let other = record(said).filter(|(at, other)| *at != place && *other != large);
+            let other = record(declared).filter(|(at, other)| *at != place && *other != large);
             if other.is_some() {
                 contradiction = Some("its locator leads to another end record for large archives".into());
             }
@@ -148,14 +155,14 @@ fn end(bytes: &dyn Bytes, tail: &[u8], start: u64, at: usize, plain: records::En
 
 /// The directories to which such an end leads.
 fn lead(
-    bytes: &dyn Bytes,
+    bytes: &dyn RandomRead,
     at: u64,
     comment: u64,
     (entries, size, offset): (u64, u64, u64),
     directory_end: u64,
     contradiction: Option<String>,
-) -> Result<Vec<End>> {
-    let end = |directory: u64, shift: u64| End {
+) -> Result<Vec<ZipEnd>> {
+    let end = |directory: u64, shift: u64| ZipEnd {
         at,
         comment,
         entries,
@@ -174,8 +181,8 @@ fn lead(
     }
     let mut found = Vec::new();
     for start in [by_size, Some(offset)].into_iter().flatten() {
-        let is_new = found.iter().all(|end: &End| end.directory != start);
-        if is_new && start >= offset && bytes.part(start, 4)? == Central::SIGNATURE {
+        let is_new = found.iter().all(|end: &ZipEnd| end.directory != start);
+        if is_new && start >= offset && bytes.part(start, 4)? == CentralRecord::SIGNATURE {
             found.push(end(start, start - offset));
         }
     }
@@ -183,14 +190,14 @@ fn lead(
 }
 
 /// The members that a directory lists, at most `most`, up to the first invalid one.
-pub(super) fn read(bytes: &dyn Bytes, end: &End, most: usize, context: &Context<'_>) -> Result<Directory> {
-    let mut reader = Reader::new(bytes, end.directory);
+pub(super) fn read(bytes: &dyn RandomRead, end: &ZipEnd, most: usize, context: &FileContext<'_>) -> Result<Directory> {
+    let mut reader = StreamReader::new(bytes, end.directory);
     let mut found = Directory { records: Vec::new(), end: end.directory, too_many: false };
-    let mut record = [0; Central::BYTES];
+    let mut record = [0; CentralRecord::BYTES];
     while reader.position() < end.at && reader.read_exact(&mut record).is_ok() {
-        let Some(record) = Central::parse(&record) else { break };
+        let Some(record) = CentralRecord::parse(&record) else { break };
         if found.records.len().is_multiple_of(1024) {
-            context.go_on()?;
+            context.check_cancelled()?;
         }
         if found.records.len() >= most {
             found.too_many = true;
@@ -203,8 +210,8 @@ pub(super) fn read(bytes: &dyn Bytes, end: &End, most: usize, context: &Context<
             break;
         }
         let (name, rest) = rest.split_at_checked(name).unwrap_or_default();
-        let mut extra = Extra::parse(rest.get(..extra).unwrap_or_default());
-        let mut member = Record::new(name, header, &mut extra);
+        let mut extra = ExtraFields::parse(rest.get(..extra).unwrap_or_default());
+        let mut member = MemberRecord::new(name, header, &mut extra);
         let offset = extra.value(record.header_offset).unwrap_or(IN_ZIP64_32.into());
         member.header = offset.saturating_add(end.shift);
         member.is_link = record.system == 3 && record.mode & 0o170_000 == 0o120_000;

@@ -4,8 +4,8 @@ use max_weights::rules;
 use max_weights::{Diagnostic, Result};
 
 use super::{Zip, part};
-use crate::bytes::Bytes;
-use crate::context::{Context, Piece};
+use crate::bytes::RandomRead;
+use crate::context::{ByteSpan, FileContext};
 use crate::kind::{Kind, has_suffix};
 use crate::security::archive::{is_zero, loadable, scan_as};
 
@@ -15,7 +15,7 @@ const DESCRIPTORS: [u64; 4] = [12, 16, 20, 24];
 const MAX_PARTS: usize = 1_000;
 
 /// Looks at all bytes that belong to no member.
-pub(super) fn look_between(piece: &Piece<'_>, zip: &Zip<'_>, context: &mut Context<'_>) -> Result<()> {
+pub(super) fn look_between(piece: &ByteSpan<'_>, zip: &Zip<'_>, context: &mut FileContext<'_>) -> Result<()> {
     let len = piece.bytes.len();
     let mut regions = zip.regions.clone();
     for (at, after) in &zip.ends {
@@ -30,7 +30,7 @@ pub(super) fn look_between(piece: &Piece<'_>, zip: &Zip<'_>, context: &mut Conte
     for region in regions {
         let (start, end) = region;
         if start > at {
-            let place = if at == 0 && start == first { Place::Before } else { Place::Between };
+            let place = if at == 0 && start == first { ZipPlace::Before } else { ZipPlace::Between };
             if parts < MAX_PARTS {
                 parts += usize::from(look(piece, (at, start), place, context)?);
             } else if parts == MAX_PARTS {
@@ -53,7 +53,7 @@ pub(super) fn look_between(piece: &Piece<'_>, zip: &Zip<'_>, context: &mut Conte
     }
     // Without members and an end, this is the whole file, which was reported as damaged.
     if last > 0 && last < len {
-        look(piece, (last, len), Place::Behind, context)?;
+        look(piece, (last, len), ZipPlace::Behind, context)?;
     }
     for (start, after) in &zip.ends {
         let comment = part(piece, start + 22, *after);
@@ -68,28 +68,33 @@ pub(super) fn look_between(piece: &Piece<'_>, zip: &Zip<'_>, context: &mut Conte
 }
 
 /// The bytes of the records of zip64 before an end record.
-fn records_before(piece: &Piece<'_>, at: u64) -> Result<u64> {
+fn records_before(piece: &ByteSpan<'_>, at: u64) -> Result<u64> {
     let Some(locator) = at.checked_sub(20) else { return Ok(0) };
     if piece.bytes.part(locator, 4)? != b"PK\x06\x07" {
         return Ok(0);
     }
     let large = locator.checked_sub(56);
-    let is_there =
+    let is_present =
         large.map(|large| piece.bytes.part(large, 4)).transpose()?.is_some_and(|first| first == b"PK\x06\x06");
-    Ok(if is_there { 76 } else { 20 })
+    Ok(if is_present { 76 } else { 20 })
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum ZipPlace {
     Before,
     Between,
     Behind,
 }
 
 /// Looks at a part of the archive that is not a member; tells whether there is anything in it.
-fn look(piece: &Piece<'_>, (mut start, end): (u64, u64), place: Place, context: &mut Context<'_>) -> Result<bool> {
-    context.go_on()?;
-    if place == Place::Between {
+fn look(
+    piece: &ByteSpan<'_>,
+    (mut start, end): (u64, u64),
+    place: ZipPlace,
+    context: &mut FileContext<'_>,
+) -> Result<bool> {
+    context.check_cancelled()?;
+    if place == ZipPlace::Between {
         start += descriptor(piece, start, end)?;
     }
     let stray = part(piece, start, end);
@@ -97,9 +102,9 @@ fn look(piece: &Piece<'_>, (mut start, end): (u64, u64), place: Place, context: 
         return Ok(false);
     }
     let what = match place {
-        Place::Before => "the bytes before the first member",
-        Place::Between => "the bytes between two members",
-        Place::Behind => "the bytes after the end of the archive",
+        ZipPlace::Before => "the bytes before the first member",
+        ZipPlace::Between => "the bytes between two members",
+        ZipPlace::Behind => "the bytes after the end of the archive",
     };
     if hidden(piece, &stray, start, what, context)? {
         return Ok(true);
@@ -107,7 +112,7 @@ fn look(piece: &Piece<'_>, (mut start, end): (u64, u64), place: Place, context: 
     let count = stray.len();
     // The zip of metadata of a TensorFlow Lite model follows the model.
     let is_model = || -> Result<bool> { Ok(has_suffix(piece.name, "tflite") && piece.bytes.part(4, 4)? == b"TFL3") };
-    if place == Place::Before {
+    if place == ZipPlace::Before {
         if is_model()? {
             return Ok(false);
         }
@@ -121,7 +126,7 @@ fn look(piece: &Piece<'_>, (mut start, end): (u64, u64), place: Place, context: 
 }
 
 /// The length of the record of sizes that fills the beginning of this gap, or all of it.
-fn descriptor(piece: &Piece<'_>, start: u64, end: u64) -> Result<u64> {
+fn descriptor(piece: &ByteSpan<'_>, start: u64, end: u64) -> Result<u64> {
     let gap = end - start;
     let is_marked = piece.bytes.part(start, 4)? == b"PK\x07\x08";
     let fits = |len: &u64| if is_marked { matches!(len, 16 | 24) } else { matches!(len, 12 | 20) };
@@ -129,7 +134,13 @@ fn descriptor(piece: &Piece<'_>, start: u64, end: u64) -> Result<u64> {
 }
 
 /// Scans what belongs to no member if it is something that can be loaded or run; tells whether it is.
-fn hidden(piece: &Piece<'_>, stray: &dyn Bytes, start: u64, what: &str, context: &mut Context<'_>) -> Result<bool> {
+fn hidden(
+    piece: &ByteSpan<'_>,
+    stray: &dyn RandomRead,
+    start: u64,
+    what: &str,
+    context: &mut FileContext<'_>,
+) -> Result<bool> {
     let Some(kind) = loadable(stray, what)? else { return Ok(false) };
     // A program before an archive unpacks it, and a script runs it.
     let unpacks_itself = kind == Kind::Executable && start == 0;

@@ -7,20 +7,20 @@ mod open;
 
 use std::collections::{HashMap, HashSet};
 
-use max_weights::format::torch_zip::records::{Header, SIZES_FOLLOW};
+use max_weights::format::torch_zip::records::{LocalHeader, SIZES_FOLLOW};
 use max_weights::rules;
-use max_weights::text::shown;
+use max_weights::text::escape;
 use max_weights::{Diagnostic, Result};
 
 pub(crate) use open::Zip;
 
-use super::{Archive, Member, leads_out};
-use crate::bytes::{Bytes, Slice};
-use crate::context::{Context, Piece};
+use super::{Archive, ArchiveMember, leads_out};
+use crate::bytes::{ByteSlice, RandomRead};
+use crate::context::{ByteSpan, FileContext};
 use crate::options::Level;
 use crate::report::Depth;
 use crate::security::{formats, torch};
-use directory::{End, Record};
+use directory::{MemberRecord, ZipEnd};
 
 /// Maximum number of members that are examined.
 const MAX_MEMBERS: usize = 1_000_000;
@@ -28,17 +28,17 @@ const MAX_MEMBERS: usize = 1_000_000;
 const MAX_SEQUENCE: usize = 100_000;
 
 /// Whether these bytes end in a zip archive with members, whatever they begin with. `exactly`: only its comment may follow it.
-pub(crate) fn ends_in_zip(bytes: &dyn Bytes, exactly: bool) -> Result<bool> {
+pub(crate) fn ends_in_zip(bytes: &dyn RandomRead, exactly: bool) -> Result<bool> {
     let ends = directory::ends(bytes)?;
     Ok(ends.iter().any(|end| end.entries > 0 && (!exactly || end.after() == bytes.len())))
 }
 
 /// Where the archives begin in a file of a distributed checkpoint that consists only of concatenated archives.
-fn sequence(piece: &Piece<'_>, context: &Context<'_>) -> Result<Vec<u64>> {
+fn sequence(piece: &ByteSpan<'_>, context: &FileContext<'_>) -> Result<Vec<u64>> {
     let (mut end, mut starts) = (piece.bytes.len(), Vec::new());
     while end > 0 && starts.len() < MAX_SEQUENCE {
-        context.go_on()?;
-        let archive = Slice::new(piece.bytes, 0, end);
+        context.check_cancelled()?;
+        let archive = ByteSlice::new(piece.bytes, 0, end);
         let ends = directory::ends(&archive)?;
         // Each counts its offsets from where it begins.
         let start = ends.iter().filter(|last| last.after() == end).map(|last| last.shift).max();
@@ -52,7 +52,7 @@ fn sequence(piece: &Piece<'_>, context: &Context<'_>) -> Result<Vec<u64>> {
 }
 
 /// Looks into a zip archive, and at what is before, between and behind its members.
-pub(crate) fn scan(piece: &Piece<'_>, context: &mut Context<'_>) -> Result<()> {
+pub(crate) fn scan(piece: &ByteSpan<'_>, context: &mut FileContext<'_>) -> Result<()> {
     if crate::kind::has_suffix(piece.name, "distcp") {
         let starts = sequence(piece, context)?;
         if starts.len() > 1 {
@@ -85,7 +85,7 @@ pub(crate) fn scan(piece: &Piece<'_>, context: &mut Context<'_>) -> Result<()> {
 }
 
 /// Looks into archives that lie one behind the other.
-fn each_of(piece: &Piece<'_>, starts: &[u64], context: &mut Context<'_>) -> Result<()> {
+fn each_of(piece: &ByteSpan<'_>, starts: &[u64], context: &mut FileContext<'_>) -> Result<()> {
     if piece.member.is_none() {
         context.file.kind = "PyTorch (distributed)".into();
     }
@@ -105,13 +105,13 @@ fn last(name: &str) -> &str {
 }
 
 /// Reads both views of the members, at most `most` of each.
-fn read<'p>(piece: &Piece<'p>, most: usize, context: &mut Context<'_>) -> Result<Zip<'p>> {
+fn read<'p>(piece: &ByteSpan<'p>, most: usize, context: &mut FileContext<'_>) -> Result<Zip<'p>> {
     let bytes = piece.bytes;
     let ends = directory::ends(bytes)?;
     let mut zip = Zip::new(*piece);
     // Which members are known; asked only where there is more than one directory.
     let mut known: HashSet<(u64, String)> = HashSet::new();
-    let mut main: Option<&End> = None;
+    let mut main: Option<&ZipEnd> = None;
     for end in &ends {
         // A member that is an archive has a separate end, and is examined as a member.
         if zip.regions.iter().any(|(start, after)| (*start..*after).contains(&end.at)) {
@@ -121,8 +121,8 @@ fn read<'p>(piece: &Piece<'p>, most: usize, context: &mut Context<'_>) -> Result
             zip.ends.push((end.at, end.after()));
         }
         let found = directory::read(bytes, end, most, context)?;
-        let is_new = |record: &Record| !known.contains(&(record.header, record.name.clone()));
-        let more: Vec<Record> =
+        let is_new = |record: &MemberRecord| !known.contains(&(record.header, record.name.clone()));
+        let more: Vec<MemberRecord> =
             if main.is_some() { found.records.into_iter().filter(is_new).collect() } else { found.records };
         if let Some(main) = main {
             if more.is_empty() {
@@ -146,7 +146,7 @@ fn read<'p>(piece: &Piece<'p>, most: usize, context: &mut Context<'_>) -> Result
         bytes.expect(&more.iter().map(local::around).collect::<Vec<_>>())?;
         for (number, record) in more.into_iter().enumerate() {
             if number.is_multiple_of(256) {
-                context.go_on()?;
+                context.check_cancelled()?;
             }
             if ends.len() > 1 {
                 known.insert((record.header, record.name.clone()));
@@ -162,7 +162,7 @@ fn read<'p>(piece: &Piece<'p>, most: usize, context: &mut Context<'_>) -> Result
     Ok(zip)
 }
 
-fn check_end(piece: &Piece<'_>, end: &End, count: u64, too_many: bool, context: &mut Context<'_>) {
+fn check_end(piece: &ByteSpan<'_>, end: &ZipEnd, count: u64, too_many: bool, context: &mut FileContext<'_>) {
     if too_many {
         let message = format!("there are {} members: only the first {count} are looked at", end.entries);
         context.report(piece, Diagnostic::new(rules::ARCHIVE_MANY, message).offset(end.directory));
@@ -176,12 +176,12 @@ fn check_end(piece: &Piece<'_>, end: &End, count: u64, too_many: bool, context: 
 }
 
 /// Adds a member as the directory has it and, where its own header says something else, as that has it.
-fn add(zip: &mut Zip<'_>, record: Record, context: &mut Context<'_>) -> Result<()> {
+fn add(zip: &mut Zip<'_>, record: MemberRecord, context: &mut FileContext<'_>) -> Result<()> {
     let piece = zip.piece;
     let Some(local) = local::read(piece.bytes, record.header, record.name.len())? else {
         let message = format!(
             "member '{}' should begin at byte {}, but there is no member header there: it was not looked at",
-            shown(&record.name),
+            escape(&record.name),
             record.header
         );
         context.report(&piece, Diagnostic::new(rules::ARCHIVE_DAMAGED, message).offset(record.header));
@@ -199,7 +199,7 @@ fn add(zip: &mut Zip<'_>, record: Record, context: &mut Context<'_>) -> Result<(
     if piece.bytes.len().saturating_sub(local.data) < record.packed {
         let message = format!(
             "member '{}' has {} bytes from byte {} on, but the file ends at byte {}",
-            shown(&record.name),
+            escape(&record.name),
             record.packed,
             local.data,
             piece.bytes.len()
@@ -207,7 +207,7 @@ fn add(zip: &mut Zip<'_>, record: Record, context: &mut Context<'_>) -> Result<(
         context.report(&piece, Diagnostic::new(rules::ARCHIVE_DAMAGED, message).offset(local.data));
     }
     if record.method == 0 && record.flags & local::LOCKED == 0 && record.packed != record.size {
-        let (name, packed, size) = (shown(&record.name), record.packed, record.size);
+        let (name, packed, size) = (escape(&record.name), record.packed, record.size);
         let message = format!("member '{name}' is stored in {packed} bytes, but has {size} according to the directory");
         context.report(&piece, Diagnostic::new(rules::ARCHIVE_LOCAL, message).offset(record.header));
     }
@@ -215,7 +215,7 @@ fn add(zip: &mut Zip<'_>, record: Record, context: &mut Context<'_>) -> Result<(
     let other = local.is_another_view(&record).then(|| {
         let own = &local.record;
         let packed = if own.packed == 0 { record.packed } else { own.packed };
-        Record { packed, size: own.size.max(1), crc: 0, ..own.clone() }
+        MemberRecord { packed, size: own.size.max(1), crc: 0, ..own.clone() }
     });
     zip.add(record, local.data);
     if let Some(other) = other {
@@ -225,13 +225,13 @@ fn add(zip: &mut Zip<'_>, record: Record, context: &mut Context<'_>) -> Result<(
 }
 
 /// The members of an archive without a directory, by the headers that lie one behind the other.
-fn without_directory<'p>(mut zip: Zip<'p>, most: usize, context: &mut Context<'_>) -> Result<Zip<'p>> {
+fn without_directory<'p>(mut zip: Zip<'p>, most: usize, context: &mut FileContext<'_>) -> Result<Zip<'p>> {
     let (bytes, mut at) = (zip.piece.bytes, 0);
     while zip.members().len() < most {
-        context.go_on()?;
+        context.check_cancelled()?;
         let Some(local) = local::find(bytes, at)? else {
             // The header in which the file ends early begins no other archive.
-            if bytes.part(at, Header::SIGNATURE.len())? == Header::SIGNATURE {
+            if bytes.part(at, LocalHeader::SIGNATURE.len())? == LocalHeader::SIGNATURE {
                 zip.regions.push((at, bytes.len()));
             }
             break;
@@ -247,36 +247,36 @@ fn without_directory<'p>(mut zip: Zip<'p>, most: usize, context: &mut Context<'_
         at = local.data.saturating_add(packed);
         zip.regions.push((header, at));
         let size = if is_open { 0 } else { local.record.size };
-        zip.add(Record { packed, size, ..local.record }, local.data);
+        zip.add(MemberRecord { packed, size, ..local.record }, local.data);
     }
     Ok(zip)
 }
 
 /// What is wrong with the names, all of them together.
-fn name_members(piece: &Piece<'_>, zip: &Zip<'_>, context: &mut Context<'_>) {
+fn name_members(piece: &ByteSpan<'_>, zip: &Zip<'_>, context: &mut FileContext<'_>) {
     let mut seen: HashMap<&str, usize> = HashMap::new();
     let mut folded: HashMap<String, &str> = HashMap::new();
     for (number, member) in zip.members().iter().enumerate() {
-        let Member { name, .. } = member;
+        let ArchiveMember { name, .. } = member;
         if leads_out(name) {
-            let message = format!("the name '{}' of a member leads out of the folder of the archive", shown(name));
+            let message = format!("the name '{}' of a member leads out of the folder of the archive", escape(name));
             context.report(piece, Diagnostic::new(rules::ARCHIVE_PATH, message).offset(member.start));
         }
         if let Some(first) = seen.insert(name, number) {
             if !zip.same(first, number) {
-                let message = format!("the member '{}' appears twice, with different contents", shown(name));
+                let message = format!("the member '{}' appears twice, with different contents", escape(name));
                 context.report(piece, Diagnostic::new(rules::ARCHIVE_DUPLICATE, message).offset(member.start));
             }
         } else if let Some(other) = folded.insert(name.to_lowercase(), name) {
-            let message = format!("the names '{}' and '{}' differ only in case", shown(other), shown(name));
+            let message = format!("the names '{}' and '{}' differ only in case", escape(other), escape(name));
             context.report(piece, Diagnostic::new(rules::ARCHIVE_CASE, message).offset(member.start));
         }
     }
 }
 
 /// A part of the archive that is not a member, as a separate slice.
-fn part<'b>(piece: &Piece<'b>, start: u64, end: u64) -> Slice<'b> {
-    Slice::new(piece.bytes, start, end.saturating_sub(start))
+fn part<'b>(piece: &ByteSpan<'b>, start: u64, end: u64) -> ByteSlice<'b> {
+    ByteSlice::new(piece.bytes, start, end.saturating_sub(start))
 }
 
 #[cfg(test)]
@@ -289,7 +289,7 @@ mod tests {
 
     use super::*;
     use crate::kind::Kind;
-    use crate::options::Options;
+    use crate::options::ValidateOptions;
 
     #[test]
     fn members_beyond_the_limit_are_said_not_to_be_looked_at() {
@@ -301,10 +301,10 @@ mod tests {
             .concat();
         let bytes = [local(b'a'), local(b'b'), central(b'a', 0), central(b'b', 31), end].concat();
         for (most, rules) in [(2, vec![]), (1, vec!["archive.many"])] {
-            let options = Options::default();
+            let options = ValidateOptions::default();
             let mut context =
-                Context::new(Path::new("a.zip").into(), bytes.len() as u64, Kind::Zip, &options, &uninterrupted);
-            let zip = read(&Piece::file(&bytes, "a.zip"), most, &mut context).expect("an archive");
+                FileContext::new(Path::new("a.zip").into(), bytes.len() as u64, Kind::Zip, &options, &uninterrupted);
+            let zip = read(&ByteSpan::file(&bytes, "a.zip"), most, &mut context).expect("an archive");
             assert_eq!(zip.members().len(), most);
             let (_, findings, _) = context.finish();
             assert_eq!(findings.iter().map(|finding| finding.rule.id).collect::<Vec<_>>(), rules);

@@ -2,15 +2,15 @@
 
 use max_weights::rules;
 use max_weights::source::Spooled;
-use max_weights::text::shown;
+use max_weights::text::escape;
 use max_weights::{Diagnostic, Result};
 
-use super::directory::Record;
+use super::directory::MemberRecord;
 use super::local::LOCKED;
-use crate::bytes::{Bytes, Slice};
-use crate::context::{Context, Piece};
-use crate::security::archive::unpack::{End, Packing, Reader, unpack};
-use crate::security::archive::{Archive, Member, loadable, scan_inside};
+use crate::bytes::{ByteSlice, RandomRead};
+use crate::context::{ByteSpan, FileContext};
+use crate::security::archive::unpack::{Packing, StreamReader, UnpackEnd, unpack};
+use crate::security::archive::{Archive, ArchiveMember, loadable, scan_inside};
 
 /// Stored members up to this length are held against their checksum at every level: pickles are smaller, storages larger.
 const ALWAYS_CHECKED: u64 = 1 << 20;
@@ -19,8 +19,8 @@ const PIECE: usize = 1 << 20;
 
 /// A zip archive whose members are known.
 pub(crate) struct Zip<'p> {
-    pub(super) piece: Piece<'p>,
-    members: Vec<Member>,
+    pub(super) piece: ByteSpan<'p>,
+    members: Vec<ArchiveMember>,
     details: Vec<Detail>,
     /// From where to where the members and directories reach.
     pub(super) regions: Vec<(u64, u64)>,
@@ -37,19 +37,19 @@ struct Detail {
 
 /// The result of unpacking a member: how it ended, its packed bytes, and the checksum of the unpacked ones.
 struct Unpacked {
-    end: End,
+    end: UnpackEnd,
     taken: u64,
     sum: u32,
 }
 
 impl<'p> Zip<'p> {
-    pub(super) fn new(piece: Piece<'p>) -> Self {
+    pub(super) fn new(piece: ByteSpan<'p>) -> Self {
         Self { piece, members: Vec::new(), details: Vec::new(), regions: Vec::new(), ends: Vec::new() }
     }
 
-    pub(super) fn add(&mut self, record: Record, start: u64) {
-        let Record { name, flags, method, crc, packed, size, .. } = record;
-        self.members.push(Member { name, start, packed, size, stored: method == 0 });
+    pub(super) fn add(&mut self, record: MemberRecord, start: u64) {
+        let MemberRecord { name, flags, method, crc, packed, size, .. } = record;
+        self.members.push(ArchiveMember { name, start, packed, size, stored: method == 0 });
         self.details.push(Detail { flags, method, crc });
     }
 
@@ -59,8 +59,8 @@ impl<'p> Zip<'p> {
         of(a) == of(b) && of(a).is_some_and(|(size, crc)| size == 0 || crc != 0)
     }
 
-    fn packed(&self, member: &Member) -> Slice<'p> {
-        Slice::new(self.piece.bytes, member.start, member.packed)
+    fn packed(&self, member: &ArchiveMember) -> ByteSlice<'p> {
+        ByteSlice::new(self.piece.bytes, member.start, member.packed)
     }
 
     /// How a method packs; `None` if it is one that is not read.
@@ -76,7 +76,7 @@ impl<'p> Zip<'p> {
     }
 
     /// Reads a member only to hold it against its checksum.
-    pub(super) fn check_crc(&self, number: usize, context: &mut Context<'_>) -> Result<()> {
+    pub(super) fn check_crc(&self, number: usize, context: &mut FileContext<'_>) -> Result<()> {
         let (Some(member), Some(detail)) = (self.members.get(number), self.details.get(number)) else { return Ok(()) };
         match self.read(member, *detail, context, |_| Ok(()))? {
             Some(Unpacked { sum, .. }) => self.compare_crc(member, *detail, sum, context),
@@ -88,9 +88,9 @@ impl<'p> Zip<'p> {
     /// Hands on the bytes of a member as far as they can be unpacked; `None` if its method is one that is not read.
     fn read(
         &self,
-        member: &Member,
+        member: &ArchiveMember,
         detail: Detail,
-        context: &mut Context<'_>,
+        context: &mut FileContext<'_>,
         mut each: impl FnMut(&[u8]) -> Result<()>,
     ) -> Result<Option<Unpacked>> {
         let (packed, mut crc) = (self.packed(member), flate2::Crc::new());
@@ -101,67 +101,72 @@ impl<'p> Zip<'p> {
         let (end, taken) = if detail.method == 0 {
             let mut at = 0;
             while at < packed.len() {
-                context.go_on()?;
+                context.check_cancelled()?;
                 let piece = packed.part(at, PIECE)?;
                 at += piece.len() as u64;
                 each(&piece)?;
             }
-            (End::Whole, at)
+            (UnpackEnd::Whole, at)
         } else {
             let Some(packing) = Self::packing(detail.method, member.size) else { return Ok(None) };
-            let mut reader = Reader::new(&packed, 0).at_pace(context.pace());
+            let mut reader = StreamReader::new(&packed, 0).at_pace(context.pace());
             (unpack(packing, &mut reader, member.packed, context, each)?, reader.position())
         };
         Ok(Some(Unpacked { end, taken, sum: crc.sum() }))
     }
 
-    fn report_method(&self, member: &Member, detail: Detail, context: &mut Context<'_>) {
+    fn report_method(&self, member: &ArchiveMember, detail: Detail, context: &mut FileContext<'_>) {
         let message = format!(
             "member '{}' is compressed by method {}, which is not supported: it was not looked at",
-            shown(&member.name),
+            escape(&member.name),
             detail.method
         );
         context.report(&self.piece, Diagnostic::new(rules::ARCHIVE_METHOD, message).offset(member.start));
     }
 
     /// PyTorch can be told not to compute checksums, and then writes zero.
-    fn compare_crc(&self, member: &Member, detail: Detail, actual: u32, context: &mut Context<'_>) {
+    fn compare_crc(&self, member: &ArchiveMember, detail: Detail, actual: u32, context: &mut FileContext<'_>) {
         if detail.crc != actual && detail.crc != 0 {
-            let (name, said) = (shown(&member.name), detail.crc);
+            let (name, declared) = (escape(&member.name), detail.crc);
             let message =
-                format!("the bytes of '{name}' have the checksum {actual:08x}, but the archive says {said:08x}");
+                format!("the bytes of '{name}' have the checksum {actual:08x}, but the archive says {declared:08x}");
             context.report(&self.piece, Diagnostic::new(rules::ARCHIVE_CRC, message).offset(member.start));
         }
     }
 
     /// Unpacks a member as far as it goes, and says what is wrong with it.
-    fn unpacked(&self, member: &Member, detail: Detail, context: &mut Context<'_>) -> Result<Option<(Spooled, u32)>> {
+    fn unpacked(
+        &self,
+        member: &ArchiveMember,
+        detail: Detail,
+        context: &mut FileContext<'_>,
+    ) -> Result<Option<(Spooled, u32)>> {
         let mut spooled = context.spooled();
         let read = self.read(member, detail, context, |bytes| spooled.push(bytes))?;
         let Some(Unpacked { end, taken, sum }) = read else {
             self.report_method(member, detail, context);
             return Ok(None);
         };
-        let name = shown(&member.name);
+        let name = escape(&member.name);
         let made = spooled.len();
         let finding = match end {
-            End::TooMuch => {
+            UnpackEnd::TooMuch => {
                 let message = format!("member '{name}' of {} bytes would unpack to more than {made}", member.packed);
                 Some(Diagnostic::new(rules::ARCHIVE_BOMB, message))
             }
-            End::Damaged(why) => {
-                let message = format!("member '{name}' cannot be unpacked beyond {made} bytes: {}", shown(&why));
+            UnpackEnd::Damaged(why) => {
+                let message = format!("member '{name}' cannot be unpacked beyond {made} bytes: {}", escape(&why));
                 Some(Diagnostic::new(rules::ARCHIVE_DAMAGED, message))
             }
-            End::Whole if made != member.size && member.size > 1 => {
+            UnpackEnd::Whole if made != member.size && member.size > 1 => {
                 let message = format!("member '{name}' unpacks to {made} bytes, but the archive says {}", member.size);
                 Some(Diagnostic::new(rules::ARCHIVE_LOCAL, message))
             }
-            End::Whole => None,
+            UnpackEnd::Whole => None,
         };
         let was_whole = finding.is_none();
         let packed = self.packed(member);
-        let rest = Slice::new(&packed, taken, u64::MAX);
+        let rest = ByteSlice::new(&packed, taken, u64::MAX);
         if was_whole && !rest.is_empty() {
             // Some readers stop at the end of the compressed data, others continue.
             let what = "the bytes after the compressed data";
@@ -182,22 +187,22 @@ impl<'p> Zip<'p> {
 }
 
 impl Archive for Zip<'_> {
-    fn members(&self) -> &[Member] {
+    fn members(&self) -> &[ArchiveMember] {
         &self.members
     }
 
-    fn open<'a>(&'a self, number: usize, context: &mut Context<'_>) -> Result<Option<Box<dyn Bytes + 'a>>> {
+    fn open<'a>(&'a self, number: usize, context: &mut FileContext<'_>) -> Result<Option<Box<dyn RandomRead + 'a>>> {
         let (Some(member), Some(detail)) = (self.members.get(number), self.details.get(number).copied()) else {
             return Ok(None);
         };
         let is_locked = detail.flags & LOCKED != 0;
         if is_locked && !self.is_open(member, detail, context)? {
-            let message = format!("member '{}' is encrypted: it was not looked at", shown(&member.name));
+            let message = format!("member '{}' is encrypted: it was not looked at", escape(&member.name));
             context.report(&self.piece, Diagnostic::new(rules::ARCHIVE_ENCRYPTED, message).offset(member.start));
             return Ok(None);
         }
         if is_locked {
-            let (name, flags) = (shown(&member.name), detail.flags);
+            let (name, flags) = (escape(&member.name), detail.flags);
             let message = format!("member '{name}' is marked as encrypted or patched (flags {flags:#06x}), but is not");
             context.report(&self.piece, Diagnostic::new(rules::ARCHIVE_FLAGS, message).offset(member.start));
         }
@@ -216,11 +221,11 @@ impl Archive for Zip<'_> {
 
 impl Zip<'_> {
     /// Whether a member that is marked as encrypted is not: its bytes have the declared checksum, or can be unpacked.
-    fn is_open(&self, member: &Member, detail: Detail, context: &mut Context<'_>) -> Result<bool> {
+    fn is_open(&self, member: &ArchiveMember, detail: Detail, context: &mut FileContext<'_>) -> Result<bool> {
         let Some(Unpacked { end, sum, .. }) = self.read(member, detail, context, |_| Ok(()))? else { return Ok(false) };
         Ok(match detail.method {
             0 => sum == detail.crc || detail.crc == 0 && loadable(&self.packed(member), &member.name)?.is_some(),
-            _ => end == End::Whole,
+            _ => end == UnpackEnd::Whole,
         })
     }
 }

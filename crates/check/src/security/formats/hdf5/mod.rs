@@ -4,13 +4,13 @@
 mod values;
 
 use max_weights::rules;
-use max_weights::text::shown;
+use max_weights::text::escape;
 use max_weights::{Diagnostic, Result};
 
 use super::configurations::{self, Configurations};
 use super::unpickled::Unpickled;
-use crate::bytes::Bytes;
-use crate::context::{Context, Piece};
+use crate::bytes::RandomRead;
+use crate::context::{ByteSpan, FileContext};
 use crate::options::Level;
 use crate::report::Depth;
 
@@ -23,13 +23,13 @@ const HEAP: &[u8] = b"FRHP\0";
 const MAX_NAME: usize = 4096;
 
 /// Searches an HDF5 file.
-pub(crate) fn scan(piece: &Piece<'_>, context: &mut Context<'_>) -> Result<()> {
+pub(crate) fn scan(piece: &ByteSpan<'_>, context: &mut FileContext<'_>) -> Result<()> {
     let bytes = piece.bytes;
     let mut at = 0;
     let mut configs = Configurations::new();
     let mut unpickled = Unpickled::default();
     while at < bytes.len() {
-        context.go_on()?;
+        context.check_cancelled()?;
         let window = bytes.part(at, WINDOW + OVERLAP)?;
         configs.search(piece, at, &window, WINDOW, context)?;
         let mut report = |rule, place: usize, message: String| {
@@ -37,20 +37,20 @@ pub(crate) fn scan(piece: &Piece<'_>, context: &mut Context<'_>) -> Result<()> {
         };
         for place in memchr::memchr_iter(0x40, &window).filter(|place| *place < WINDOW) {
             if let Some(file) = external_link(&window, place) {
-                let message = format!("a link leads to an object of another file, '{}'", shown(&file));
+                let message = format!("a link leads to an object of another file, '{}'", escape(&file));
                 report(rules::HDF5_EXTERNAL, place, message);
             }
         }
         let find = |mark: &'static [u8]| memchr::memmem::find_iter(&window, mark).filter(|place| *place < WINDOW);
         for place in find(b"\x01\0\0\0") {
             if let Some(file) = external_storage(bytes, window.get(place..).unwrap_or_default())? {
-                let message = format!("the values of a dataset are in another file, '{}'", shown(&file));
+                let message = format!("the values of a dataset are in another file, '{}'", escape(&file));
                 report(rules::HDF5_EXTERNAL, place, message);
             }
         }
         for place in find(b"\x04\x03") {
             if let Some(file) = virtual_source(bytes, window.get(place + 2..).unwrap_or_default())? {
-                let message = format!("the values of a virtual dataset are in another file, '{}'", shown(&file));
+                let message = format!("the values of a virtual dataset are in another file, '{}'", escape(&file));
                 report(rules::HDF5_EXTERNAL, place, message);
             }
         }
@@ -113,9 +113,9 @@ fn external_link(window: &[u8], at: usize) -> Option<String> {
 }
 
 /// The first other file of a virtual dataset, whose list is referenced here by a heap and a number in it.
-fn virtual_source(bytes: &dyn Bytes, layout: &[u8]) -> Result<Option<String>> {
-    let (heap, wanted) = (number(layout, 0), number(layout, 8) & 0xffff_ffff);
-    if wanted == 0 || heap == 0 || heap.saturating_add(16) > bytes.len() || bytes.part(heap, 4)? != b"GCOL" {
+fn virtual_source(bytes: &dyn RandomRead, layout: &[u8]) -> Result<Option<String>> {
+    let (heap, requested) = (number(layout, 0), number(layout, 8) & 0xffff_ffff);
+    if requested == 0 || heap == 0 || heap.saturating_add(16) > bytes.len() || bytes.part(heap, 4)? != b"GCOL" {
         return Ok(None);
     }
     let block = bytes.part(heap, 16 * MAX_NAME)?;
@@ -123,7 +123,7 @@ fn virtual_source(bytes: &dyn Bytes, layout: &[u8]) -> Result<Option<String>> {
     // An object: its number, how often it is used, its length, its bytes up to a multiple of eight.
     while let Some(object) = block.get(at..).filter(|rest| rest.len() > 16) {
         let (index, len) = (number(object, 0) & 0xffff, number(object, 8).min(block.len() as u64) as usize);
-        if index == wanted {
+        if index == requested {
             // A version, a count, and then the names of the files and of their datasets.
             let names = object.get(16..16 + len).and_then(|data| data.get(9..)).unwrap_or_default();
             let name = names.get(..memchr::memchr(0, names).unwrap_or(0)).unwrap_or_default();
@@ -140,10 +140,10 @@ fn virtual_source(bytes: &dyn Bytes, layout: &[u8]) -> Result<Option<String>> {
 }
 
 /// The first file of a list of external files: a version, the allocated and the used entries, and the heap with their names.
-fn external_storage(bytes: &dyn Bytes, message: &[u8]) -> Result<Option<String>> {
+fn external_storage(bytes: &dyn RandomRead, message: &[u8]) -> Result<Option<String>> {
     let counts = number(message, 4);
-    let (room, used, heap) = (counts & 0xffff, counts >> 16 & 0xffff, number(message, 8));
-    if used == 0 || used > room || heap == 0 || heap.saturating_add(32) > bytes.len() {
+    let (capacity, used, heap) = (counts & 0xffff, counts >> 16 & 0xffff, number(message, 8));
+    if used == 0 || used > capacity || heap == 0 || heap.saturating_add(32) > bytes.len() {
         return Ok(None);
     }
     let header = bytes.part(heap, 32)?;

@@ -2,11 +2,11 @@
 //! recognised by their fields; the objects that refer to them are not followed.
 
 use max_weights::Result;
-use max_weights::text::shown;
+use max_weights::text::escape;
 
 use super::number;
-use crate::bytes::Bytes;
-use crate::context::{Context, Piece};
+use crate::bytes::RandomRead;
+use crate::context::{ByteSpan, FileContext};
 use crate::security::formats::unpickled::Unpickled;
 
 /// The start of a global heap: its signature, its version and three zeros.
@@ -60,7 +60,7 @@ pub(super) fn attribute(bytes: &[u8]) -> Option<Attribute> {
     }
     let size = u64::from(u32::from_le_bytes(*class.get(4..)?.first_chunk()?));
     let len = size.checked_mul(elements(shape)?)?;
-    Some(Attribute { name: shown(name), at: (bytes.len() - rest.len()) as u64, len })
+    Some(Attribute { name: escape(name), at: (bytes.len() - rest.len()) as u64, len })
 }
 
 /// How many elements a shape has: a version, the number of its dimensions, flags, five bytes or a type, and then eight bytes each.
@@ -72,8 +72,13 @@ fn elements(shape: &[u8]) -> Option<u64> {
 }
 
 /// Looks at the objects of the global heap at `heap`.
-pub(super) fn heap(piece: &Piece<'_>, heap: u64, unpickled: &mut Unpickled, context: &mut Context<'_>) -> Result<()> {
-    let bytes: &dyn Bytes = piece.bytes;
+pub(super) fn heap(
+    piece: &ByteSpan<'_>,
+    heap: u64,
+    unpickled: &mut Unpickled,
+    context: &mut FileContext<'_>,
+) -> Result<()> {
+    let bytes: &dyn RandomRead = piece.bytes;
     let end = heap.saturating_add(number(&bytes.part(heap, OBJECT)?, 8)).min(bytes.len());
     let block = bytes.part(heap, (end - heap).min(BLOCK as u64) as usize)?;
     let mut at = OBJECT;

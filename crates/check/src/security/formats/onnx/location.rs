@@ -3,19 +3,19 @@
 use std::path::Path;
 
 use max_weights::source::store;
-use max_weights::text::shown;
+use max_weights::text::escape;
 use max_weights::{Diagnostic, rules};
 
-use crate::context::{Context, Piece};
+use crate::context::{ByteSpan, FileContext};
 use crate::security::archive::leads_out;
 use crate::walk::links;
 
 /// Examines the location of an external file without opening it. True if it may be opened: it is below the model's folder.
-pub(super) fn check(piece: &Piece<'_>, location: &str, at: u64, context: &mut Context<'_>) -> bool {
+pub(super) fn check(piece: &ByteSpan<'_>, location: &str, at: u64, context: &mut FileContext<'_>) -> bool {
     let is_url = location.contains("://");
     // The runtime keeps tensors in memory under a special name, which is not that of a file.
     if leads_out(location) || is_url || location.starts_with('~') {
-        let message = format!("a tensor is in '{}', outside the model's folder", shown(location));
+        let message = format!("a tensor is in '{}', outside the model's folder", escape(location));
         context.report(piece, Diagnostic::new(rules::ONNX_PATH, message).offset(at));
         return false;
     }
@@ -26,7 +26,7 @@ pub(super) fn check(piece: &Piece<'_>, location: &str, at: u64, context: &mut Co
     if piece.member.is_none() {
         let folder = context.file.path.parent().unwrap_or(Path::new("")).to_path_buf();
         if let Some(what) = link(&folder, location, &context.file.path) {
-            let message = format!("'{}', which has tensors in it, {what}", shown(location));
+            let message = format!("'{}', which has tensors in it, {what}", escape(location));
             context.report(piece, Diagnostic::new(rules::ONNX_LINK, message).offset(at));
             return false;
         }

@@ -6,16 +6,16 @@ mod tensor;
 use std::collections::HashSet;
 
 use max_weights::rules;
-use max_weights::text::shown;
+use max_weights::text::escape;
 use max_weights::{Diagnostic, Result};
 
-use super::protobuf::{Fields, Value};
-use crate::bytes::Bytes;
-use crate::context::{Context, Piece};
+use super::protobuf::{ProtobufField, ProtobufFields};
+use crate::bytes::RandomRead;
+use crate::context::{ByteSpan, FileContext};
 use crate::options::Level;
 use crate::report::Depth;
 use crate::words;
-use tensor::Tensors;
+use tensor::ExternalFiles;
 
 /// Graphs in nodes of graphs.
 const MAX_DEPTH: usize = 32;
@@ -30,7 +30,7 @@ const KNOWN_DOMAINS: &str = "
 
 /// Which message is read; the numbers of fields mean something else in each.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Message {
+enum OnnxMessage {
     Model,
     Training,
     Graph,
@@ -42,7 +42,7 @@ enum Message {
     OperatorSet,
 }
 
-impl Message {
+impl OnnxMessage {
     /// The message that a field of this number is, if it is one that is looked into.
     fn inner(self, field: u64) -> Option<Self> {
         Some(match (self, field) {
@@ -61,8 +61,8 @@ impl Message {
 
 /// What was found in all messages.
 #[derive(Default)]
-struct Found {
-    tensors: Tensors,
+struct OnnxContents {
+    tensors: ExternalFiles,
     domains: Vec<String>,
     known: HashSet<String>,
     broken: Option<u64>,
@@ -70,18 +70,18 @@ struct Found {
 
 /// Whether bytes without the name of a model are one: fields of a model from the first byte to the last, a graph among them. What readers take begins
 /// with any of the fields, and has a producer of any length.
-pub(crate) fn is_model(piece: &Piece<'_>, context: &Context<'_>) -> Result<bool> {
+pub(crate) fn is_model(piece: &ByteSpan<'_>, context: &FileContext<'_>) -> Result<bool> {
     /// Numbers, and then texts and messages.
     const NUMBERS: [u64; 2] = [1, 5];
     const OTHERS: [u64; 10] = [2, 3, 4, 6, 7, 8, 14, 20, 25, 26];
     const GRAPH: u64 = 7;
-    let mut fields = Fields::new(piece.bytes, 0, piece.bytes.len());
+    let mut fields = ProtobufFields::new(piece.bytes, 0, piece.bytes.len());
     let mut has_graph = false;
     while let Some(field) = fields.next()? {
-        context.go_on()?;
+        context.check_cancelled()?;
         match field {
-            Ok((number, Value::Number(_))) if NUMBERS.contains(&number) => {}
-            Ok((number, Value::Bytes(start, end))) if OTHERS.contains(&number) => {
+            Ok((number, ProtobufField::Number(_))) if NUMBERS.contains(&number) => {}
+            Ok((number, ProtobufField::Bytes(start, end))) if OTHERS.contains(&number) => {
                 has_graph |= number == GRAPH && end > start;
             }
             _ => return Ok(false),
@@ -91,15 +91,15 @@ pub(crate) fn is_model(piece: &Piece<'_>, context: &Context<'_>) -> Result<bool>
 }
 
 /// Looks through a model.
-pub(crate) fn scan(piece: &Piece<'_>, context: &mut Context<'_>) -> Result<()> {
-    let mut found = Found::default();
-    walk(piece, Message::Model, (0, piece.bytes.len()), 0, &mut found, context)?;
+pub(crate) fn scan(piece: &ByteSpan<'_>, context: &mut FileContext<'_>) -> Result<()> {
+    let mut found = OnnxContents::default();
+    walk(piece, OnnxMessage::Model, (0, piece.bytes.len()), 0, &mut found, context)?;
     if let Some(at) = found.broken {
         let message = format!("the ONNX model breaks off at byte {at}: what follows was not looked at");
         context.report(piece, Diagnostic::new(rules::ONNX_DAMAGED, message).offset(at));
     }
     let custom: Vec<String> =
-        found.domains.iter().filter(|domain| is_custom(domain)).map(|domain| shown(domain)).collect();
+        found.domains.iter().filter(|domain| is_custom(domain)).map(|domain| escape(domain)).collect();
     if !custom.is_empty() {
         let first: Vec<&str> = custom.iter().take(10).map(String::as_str).collect();
         let message = format!("the model needs operators of {} other domains: {}", custom.len(), first.join(", "));
@@ -118,25 +118,25 @@ fn is_custom(domain: &str) -> bool {
 }
 
 fn walk(
-    piece: &Piece<'_>,
-    message: Message,
+    piece: &ByteSpan<'_>,
+    message: OnnxMessage,
     (start, end): (u64, u64),
     depth: usize,
-    found: &mut Found,
-    context: &mut Context<'_>,
+    found: &mut OnnxContents,
+    context: &mut FileContext<'_>,
 ) -> Result<()> {
     if depth > MAX_DEPTH {
         found.broken.get_or_insert(start);
         return Ok(());
     }
-    context.go_on()?;
-    if message == Message::Tensor {
+    context.check_cancelled()?;
+    if message == OnnxMessage::Tensor {
         if let Some(at) = found.tensors.look(piece, (start, end), context)? {
             found.broken.get_or_insert(at);
         }
         return Ok(());
     }
-    let mut fields = Fields::new(piece.bytes, start, end);
+    let mut fields = ProtobufFields::new(piece.bytes, start, end);
     while let Some(field) = fields.next()? {
         let (number, value) = match field {
             Ok(field) => field,
@@ -145,8 +145,8 @@ fn walk(
                 return Ok(());
             }
         };
-        let Value::Bytes(from, to) = value else { continue };
-        if let (Message::OperatorSet, 1) | (Message::Node, 7) = (message, number) {
+        let ProtobufField::Bytes(from, to) = value else { continue };
+        if let (OnnxMessage::OperatorSet, 1) | (OnnxMessage::Node, 7) = (message, number) {
             let domain = text(piece.bytes, (from, to))?;
             if found.domains.len() < MAX_NAMES && found.known.insert(domain.clone()) {
                 found.domains.push(domain);
@@ -158,7 +158,7 @@ fn walk(
     Ok(())
 }
 
-fn text(bytes: &dyn Bytes, (start, end): (u64, u64)) -> Result<String> {
+fn text(bytes: &dyn RandomRead, (start, end): (u64, u64)) -> Result<String> {
     let len = end.saturating_sub(start).min(MAX_TEXT as u64) as usize;
     Ok(String::from_utf8_lossy(&bytes.part(start, len)?).into_owned())
 }

@@ -6,15 +6,15 @@ use std::sync::Arc;
 
 use max_weights::source::{Source, store};
 use max_weights::tensor::checked_elements;
-use max_weights::text::{shape, shown};
+use max_weights::text::{escape, shape};
 use max_weights::{DType, Diagnostic, Result, rules};
 
-use super::super::protobuf::{Fields, Value};
+use super::super::protobuf::{ProtobufField, ProtobufFields};
 use super::{location, text};
-use crate::bytes::{Bytes, OpenFile, Slice};
-use crate::context::{Context, Piece};
+use crate::bytes::{ByteSlice, OpenFile, RandomRead};
+use crate::context::{ByteSpan, FileContext};
 use crate::options::Level;
-use crate::values::array::{self, Array};
+use crate::values::array::{self, ArrayFacts};
 
 /// Different files that are looked at.
 const MAX_FILES: usize = 10_000;
@@ -53,7 +53,7 @@ const EXTERNAL: u64 = 1;
 
 /// What one message says.
 #[derive(Default)]
-struct Tensor {
+struct OnnxTensor {
     name: String,
     dims: Vec<u64>,
     /// Whether a dimension is negative, or there are too many.
@@ -72,7 +72,7 @@ struct Tensor {
 }
 
 /// An external file of the model.
-struct Beside {
+struct ExternalFile {
     path: PathBuf,
     /// Its length; `None` if it is not there, or is not a file.
     len: Option<u64>,
@@ -80,23 +80,23 @@ struct Beside {
 
 /// What is known of the external files.
 #[derive(Default)]
-pub(super) struct Tensors {
+pub(super) struct ExternalFiles {
     /// By their names; `None` for those that are not to be opened.
-    files: HashMap<String, Option<Beside>>,
+    files: HashMap<String, Option<ExternalFile>>,
     /// The last one that was read.
     open: Option<(PathBuf, Arc<dyn Source>)>,
 }
 
-impl Tensors {
+impl ExternalFiles {
     /// Looks at one tensor; tells where it breaks, if it does.
     pub(super) fn look(
         &mut self,
-        piece: &Piece<'_>,
+        piece: &ByteSpan<'_>,
         (start, end): (u64, u64),
-        context: &mut Context<'_>,
+        context: &mut FileContext<'_>,
     ) -> Result<Option<u64>> {
-        let mut tensor = Tensor::default();
-        let mut fields = Fields::new(piece.bytes, start, end);
+        let mut tensor = OnnxTensor::default();
+        let mut fields = ProtobufFields::new(piece.bytes, start, end);
         while let Some(field) = fields.next()? {
             match field {
                 Ok((number, value)) => tensor.add(piece.bytes, number, value)?,
@@ -115,22 +115,28 @@ impl Tensors {
     }
 
     /// Looks at where a file lies, once.
-    fn file(&mut self, piece: &Piece<'_>, location: &str, at: u64, context: &mut Context<'_>) {
+    fn file(&mut self, piece: &ByteSpan<'_>, location: &str, at: u64, context: &mut FileContext<'_>) {
         if self.files.len() >= MAX_FILES || self.files.contains_key(location) {
             return;
         }
         let may_be_opened = location::check(piece, location, at, context);
-        let beside = may_be_opened.then(|| {
+        let companions = may_be_opened.then(|| {
             let folder = context.file.path.parent().unwrap_or(Path::new(""));
             let path = folder.join(location);
             let meta = std::fs::metadata(&path).ok().filter(std::fs::Metadata::is_file);
-            Beside { path, len: meta.map(|meta| meta.len()) }
+            ExternalFile { path, len: meta.map(|meta| meta.len()) }
         });
-        self.files.insert(location.to_owned(), beside);
+        self.files.insert(location.to_owned(), companions);
     }
 
     /// Whether the external values exist.
-    fn external(&mut self, piece: &Piece<'_>, tensor: &Tensor, at: u64, context: &mut Context<'_>) -> Result<()> {
+    fn external(
+        &mut self,
+        piece: &ByteSpan<'_>,
+        tensor: &OnnxTensor,
+        at: u64,
+        context: &mut FileContext<'_>,
+    ) -> Result<()> {
         let (path, offset, len) = match self.place(tensor) {
             Ok(Some(place)) => place,
             Ok(None) => {
@@ -152,24 +158,25 @@ impl Tensors {
         }
         if let Some((_, file)) = &self.open {
             let file = OpenFile::new(file.clone(), context.interrupt());
-            tensor.values(piece, &Slice::new(&file, offset, len), at, context)?;
+            tensor.values(piece, &ByteSlice::new(&file, offset, len), at, context)?;
         }
         Ok(())
     }
 
     /// The external file with the values, where they begin in it, and how many bytes they have; `None` if it is not opened. An error is the fault of
     /// the file.
-    fn place(&self, tensor: &Tensor) -> std::result::Result<Option<(PathBuf, u64, u64)>, String> {
+    fn place(&self, tensor: &OnnxTensor) -> std::result::Result<Option<(PathBuf, u64, u64)>, String> {
         let Some((location, _)) = &tensor.location else {
             return Err("its values should be in another file, but none is named".into());
         };
-        let Some(Some(beside)) = self.files.get(location) else { return Ok(None) };
-        let file = shown(location);
-        let len = beside.len.ok_or_else(|| format!("its values should be in '{file}', but there is no such file"))?;
+        let Some(Some(companions)) = self.files.get(location) else { return Ok(None) };
+        let file = escape(location);
+        let len =
+            companions.len.ok_or_else(|| format!("its values should be in '{file}', but there is no such file"))?;
         let number = |text: &Option<String>| text.as_ref().map(|text| text.trim().parse::<u64>()).transpose();
         let (Ok(offset), Ok(length)) = (number(&tensor.offset), number(&tensor.length)) else {
             let [offset, length] =
-                [&tensor.offset, &tensor.length].map(|text| shown(text.as_deref().unwrap_or("none")));
+                [&tensor.offset, &tensor.length].map(|text| escape(text.as_deref().unwrap_or("none")));
             return Err(format!("'{offset}' and '{length}' are not a valid offset and length in '{file}'"));
         };
         let offset = offset.unwrap_or(0);
@@ -183,18 +190,18 @@ impl Tensors {
             let shape = shape(&tensor.dims);
             return Err(format!("its values in '{file}' are {needed} bytes, but {shape} of its type need {expected}"));
         }
-        Ok(Some((beside.path.clone(), offset, needed)))
+        Ok(Some((companions.path.clone(), offset, needed)))
     }
 }
 
 /// Whether the values that are in the model are as many as the shape needs.
-fn inline(piece: &Piece<'_>, tensor: &Tensor, at: u64, context: &mut Context<'_>) -> Result<()> {
-    let there = match (tensor.raw, tensor.floats, tensor.kind) {
+fn inline(piece: &ByteSpan<'_>, tensor: &OnnxTensor, at: u64, context: &mut FileContext<'_>) -> Result<()> {
+    let present = match (tensor.raw, tensor.floats, tensor.kind) {
         (Some(raw), ..) => Some(raw),
         (None, Some(floats), 1 | 11) => Some(floats),
         _ => None,
     };
-    let Some((from, to)) = there else {
+    let Some((from, to)) = present else {
         let has_values = tensor.has_others || tensor.floats.is_some();
         if has_values && context.options.level >= Level::Content {
             array::unknown("lists of numbers of variable length", context);
@@ -216,18 +223,18 @@ fn inline(piece: &Piece<'_>, tensor: &Tensor, at: u64, context: &mut Context<'_>
         return Ok(());
     }
     if context.options.level >= Level::Content {
-        tensor.values(piece, &Slice::new(piece.bytes, from, len), at, context)?;
+        tensor.values(piece, &ByteSlice::new(piece.bytes, from, len), at, context)?;
     }
     Ok(())
 }
 
-impl Tensor {
+impl OnnxTensor {
     /// Adds a field.
-    fn add(&mut self, bytes: &dyn Bytes, number: u64, value: Value) -> Result<()> {
+    fn add(&mut self, bytes: &dyn RandomRead, number: u64, value: ProtobufField) -> Result<()> {
         match (number, value) {
-            (1, Value::Number(dim)) => self.dim(dim),
-            (1, Value::Bytes(from, to)) => {
-                let mut packed = Fields::new(bytes, from, to);
+            (1, ProtobufField::Number(dim)) => self.dim(dim),
+            (1, ProtobufField::Bytes(from, to)) => {
+                let mut packed = ProtobufFields::new(bytes, from, to);
                 while let Some(dim) = packed.next_number()? {
                     self.dim(dim);
                     if self.no_shape {
@@ -235,17 +242,17 @@ impl Tensor {
                     }
                 }
             }
-            (2, Value::Number(kind)) => self.kind = kind,
-            (4 | 10, Value::Bytes(from, to)) if self.floats.is_none() && !self.has_others => {
+            (2, ProtobufField::Number(kind)) => self.kind = kind,
+            (4 | 10, ProtobufField::Bytes(from, to)) if self.floats.is_none() && !self.has_others => {
                 self.floats = Some((from, to));
             }
             // A list in several parts, which no program writes.
             (4 | 10, _) => (self.floats, self.has_others) = (None, true),
             (5 | 7 | 11, _) => self.has_others = true,
-            (8, Value::Bytes(from, to)) => self.name = text(bytes, (from, to))?,
-            (9, Value::Bytes(from, to)) => self.raw = Some((from, to)),
-            (13, Value::Bytes(from, to)) => self.pair(bytes, (from, to))?,
-            (14, Value::Number(place)) => self.is_external = place == EXTERNAL,
+            (8, ProtobufField::Bytes(from, to)) => self.name = text(bytes, (from, to))?,
+            (9, ProtobufField::Bytes(from, to)) => self.raw = Some((from, to)),
+            (13, ProtobufField::Bytes(from, to)) => self.pair(bytes, (from, to))?,
+            (14, ProtobufField::Number(place)) => self.is_external = place == EXTERNAL,
             _ => {}
         }
         Ok(())
@@ -260,13 +267,13 @@ impl Tensor {
     }
 
     /// Adds a key and a value of the description of the external file.
-    fn pair(&mut self, bytes: &dyn Bytes, (start, end): (u64, u64)) -> Result<()> {
+    fn pair(&mut self, bytes: &dyn RandomRead, (start, end): (u64, u64)) -> Result<()> {
         let (mut key, mut value) = (String::new(), None);
-        let mut fields = Fields::new(bytes, start, end);
+        let mut fields = ProtobufFields::new(bytes, start, end);
         while let Some(Ok((number, field))) = fields.next()? {
             match (number, field) {
-                (1, Value::Bytes(from, to)) => key = text(bytes, (from, to))?,
-                (2, Value::Bytes(from, to)) => value = Some(text(bytes, (from, to))?),
+                (1, ProtobufField::Bytes(from, to)) => key = text(bytes, (from, to))?,
+                (2, ProtobufField::Bytes(from, to)) => value = Some(text(bytes, (from, to))?),
                 _ => {}
             }
         }
@@ -287,12 +294,18 @@ impl Tensor {
     }
 
     /// Looks at the values, which are these bytes.
-    fn values(&self, piece: &Piece<'_>, values: &dyn Bytes, at: u64, context: &mut Context<'_>) -> Result<()> {
+    fn values(
+        &self,
+        piece: &ByteSpan<'_>,
+        values: &dyn RandomRead,
+        at: u64,
+        context: &mut FileContext<'_>,
+    ) -> Result<()> {
         let dtype = TYPES.iter().find(|(kind, ..)| *kind == self.kind).and_then(|(_, _, dtype)| *dtype);
         match dtype {
             _ if self.kind == TEXTS => Ok(()),
             Some(dtype) => {
-                let array = Array { name: &self.name, dtype, shape: &self.dims, at, is_swapped: false };
+                let array = ArrayFacts { name: &self.name, dtype, shape: &self.dims, at, is_swapped: false };
                 array::look(piece, &array, values, context)
             }
             None => {

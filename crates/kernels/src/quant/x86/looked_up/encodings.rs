@@ -1,6 +1,6 @@
 //! The encodings with lookup tables, and the values of their codes before scaling.
 
-use super::{Decoder, Group, put, put_wide};
+use super::{Elements32, LookupDecoder, put, put_wide};
 use crate::quant::block::field;
 use crate::quant::iq::LEVELS;
 use crate::quant::lanes::ternary::{digits_from, four_places, shifted};
@@ -70,7 +70,7 @@ macro_rules! decoders {
         #[allow(non_camel_case_types)] // GGUF spells the name so
         pub(super) struct $name;
 
-        impl<V: $lanes> Decoder<V, $bytes> for $name {
+        impl<V: $lanes> LookupDecoder<V, $bytes> for $name {
             const GROUPS: usize = $groups;
 
             #[inline(always)]
@@ -80,7 +80,7 @@ macro_rules! decoders {
             }
 
             #[inline(always)]
-            unsafe fn decode<O: HalfFloat, const STREAM: bool>($block: &[u8; $bytes], $out: &mut [Group]) {
+            unsafe fn decode<O: HalfFloat, const STREAM: bool>($block: &[u8; $bytes], $out: &mut [Elements32]) {
                 // SAFETY: the only requirement are the instructions of the lanes, which the caller has enabled.
                 unsafe { $code }
             }

@@ -1,9 +1,11 @@
 //! Nibbles of groups to f16 and bf16: the element of each code is computed once for a group, and those of thirty-two codes are looked up.
 
-use super::{Group, may_stream};
+use super::{Elements32, may_stream};
 use crate::dtype::DType;
-use crate::quant::groups::{Columns, Row, runs};
-use crate::simd::x86::{Avx2, Avx512, Bf16, Bytes16, Bytes32, F16, HalfFloat, Tables, has_bf16, with_default_rounding};
+use crate::quant::groups::{Columns, TileRow, runs};
+use crate::simd::x86::{
+    Avx2, Avx512, Bytes16, Bytes32, HalfBf16, HalfF16, HalfFloat, Tables, has_bf16, with_default_rounding,
+};
 use crate::simd::{Level, are_regular};
 
 /// Columns of a step.
@@ -11,10 +13,10 @@ const STEP: usize = 32;
 
 /// # Safety
 /// The processor must have the instructions of the level that the kernel was picked for; if it streams, the output must be at a multiple of 16.
-type Kernel = unsafe fn(&Row<'_>, usize, usize, &mut [Group]);
+type GroupLookupKernel = unsafe fn(&TileRow<'_>, usize, usize, &mut [Elements32]);
 
 /// Whether [`decode`] makes f16 or bf16 of `columns` columns of a row from `start` on: only whole steps, in groups of whole steps.
-pub(in crate::quant) fn suits(level: Level, row: &Row<'_>, start: usize, columns: usize, to: DType) -> bool {
+pub(in crate::quant) fn suits(level: Level, row: &TileRow<'_>, start: usize, columns: usize, to: DType) -> bool {
     let Columns::Consecutive(size) = row.columns else { return false };
     let whole = [start, *size, columns].iter().all(|count| count.is_multiple_of(STEP));
     columns > 0
@@ -25,19 +27,19 @@ pub(in crate::quant) fn suits(level: Level, row: &Row<'_>, start: usize, columns
 }
 
 /// Decodes columns that [`suits`] accepts, from `start` on. After calls with `stream` a fence is needed.
-pub(in crate::quant) fn decode(level: Level, row: &Row<'_>, start: usize, to: DType, out: &mut [u8], stream: bool) {
+pub(in crate::quant) fn decode(level: Level, row: &TileRow<'_>, start: usize, to: DType, out: &mut [u8], stream: bool) {
     let kernel = if stream && may_stream(out) { kernel::<true>(level, to) } else { kernel::<false>(level, to) };
     let (Columns::Consecutive(size), Some(kernel)) = (row.columns, kernel) else { return };
     // SAFETY: the level is available, as the caller checked, and the kernel streams only to a multiple of 16.
     with_default_rounding(|| unsafe { kernel(row, *size, start, out.as_chunks_mut().0) });
 }
 
-fn kernel<const STREAM: bool>(level: Level, to: DType) -> Option<Kernel> {
+fn kernel<const STREAM: bool>(level: Level, to: DType) -> Option<GroupLookupKernel> {
     match (level, to) {
-        (Level::Avx2, DType::Float16) => Some(decode_avx2::<F16, STREAM>),
-        (Level::Avx512, DType::Float16) => Some(decode_avx512::<F16, STREAM>),
-        (Level::Avx512, DType::BFloat16) if has_bf16() => Some(decode_avx512_bf16::<Bf16, STREAM>),
-        (Level::Avx2 | Level::Avx512, DType::BFloat16) => Some(decode_avx2::<Bf16, STREAM>),
+        (Level::Avx2, DType::Float16) => Some(decode_avx2::<HalfF16, STREAM>),
+        (Level::Avx512, DType::Float16) => Some(decode_avx512::<HalfF16, STREAM>),
+        (Level::Avx512, DType::BFloat16) if has_bf16() => Some(decode_avx512_bf16::<HalfBf16, STREAM>),
+        (Level::Avx2 | Level::Avx512, DType::BFloat16) => Some(decode_avx2::<HalfBf16, STREAM>),
         _ => None,
     }
 }
@@ -45,7 +47,12 @@ fn kernel<const STREAM: bool>(level: Level, to: DType) -> Option<Kernel> {
 macro_rules! at_level {
     ($features:literal, $lanes:ty: $name:ident) => {
         #[target_feature(enable = $features)]
-        unsafe fn $name<O: HalfFloat, const STREAM: bool>(row: &Row<'_>, size: usize, start: usize, out: &mut [Group]) {
+        unsafe fn $name<O: HalfFloat, const STREAM: bool>(
+            row: &TileRow<'_>,
+            size: usize,
+            start: usize,
+            out: &mut [Elements32],
+        ) {
             // SAFETY: the contract of `Kernel`, and the instructions are enabled here.
             unsafe { decode_columns::<$lanes, O, STREAM>(row, size, start, out) }
         }
@@ -59,10 +66,10 @@ at_level!("avx2,f16c,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16", Avx512: dec
 /// As for [`HalfFloat`]; the output is at a multiple of 16 if `STREAM`.
 #[inline(always)]
 unsafe fn decode_columns<V: Tables, O: HalfFloat, const STREAM: bool>(
-    row: &Row<'_>,
+    row: &TileRow<'_>,
     size: usize,
     start: usize,
-    out: &mut [Group],
+    out: &mut [Elements32],
 ) {
     static CODES: [u32; 16] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15];
     let (packed, _) = row.codes[(start - row.first) / 2..].as_chunks::<{ STEP / 2 }>();

@@ -13,12 +13,12 @@ import pytest
 
 from max_weights import _devices as devices
 from max_weights._devices import torch_gpu
-from max_weights.safetensors._devices import as_asked, device_of
+from max_weights.safetensors._devices import as_requested, device_of
 from stand_in import keeps_promise, programs_of, stand_in
 
 __all__ = ["stand_in"]
 
-PROGRAM = Path(__file__).with_name("gpu_doors_program.py")
+PROGRAM = Path(__file__).with_name("gpu_entry_points_program.py")
 
 # Settings of the stand-in for each promise.
 PROMISES: dict[str, dict[str, str]] = {
@@ -79,12 +79,17 @@ def test_calls_for_gpus_that_torch_and_the_driver_agree_on_are_ours(monkeypatch:
 def test_bare_cuda_is_the_first_device_unless_the_program_says_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("max_weights.safetensors._devices.current_gpu", lambda: 3)
     monkeypatch.delenv("MAX_WEIGHTS_CUDA", raising=False)
-    assert (as_asked("cuda"), device_of("cuda"), device_of("cuda:5"), device_of(5)) == ("cuda", "cuda:0", "cuda:5", 5)
+    assert (as_requested("cuda"), device_of("cuda"), device_of("cuda:5"), device_of(5)) == (
+        "cuda",
+        "cuda:0",
+        "cuda:5",
+        5,
+    )
     monkeypatch.setenv("MAX_WEIGHTS_CUDA", "first")
     assert device_of("cuda") == "cuda:0"
     monkeypatch.setenv("MAX_WEIGHTS_CUDA", "current")
-    assert (as_asked("cuda"), device_of("cuda"), device_of("cuda:5")) == ("cuda:3", "cuda:3", "cuda:5")
-    assert (as_asked(None), device_of("xpu"), device_of("cpu")) == (None, "xpu:0", "cpu")
+    assert (as_requested("cuda"), device_of("cuda"), device_of("cuda:5")) == ("cuda:3", "cuda:3", "cuda:5")
+    assert (as_requested(None), device_of("xpu"), device_of("cpu")) == (None, "xpu:0", "cpu")
 
 
 def test_without_cuda_the_errors_are_those_of_safetensors(models: Path) -> None:

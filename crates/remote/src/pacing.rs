@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use max_weights::memory::ForkMutex;
 use max_weights::source::ReadCost;
 
-use crate::limiter::{Limiter, Pass};
+use crate::limiter::{ConcurrencyLimiter, Permit};
 use crate::ranges::Lengths;
 
 /// Assumed before the first measurement: the figures of a store in the same region.
@@ -22,13 +22,13 @@ const MAX_GAP: f64 = 1_048_576.0;
 /// In bytes per second.
 const MIN_RATE: f64 = 1e6;
 const MAX_RATE: f64 = 1e10;
-const LEAST_REQUEST: f64 = 4_194_304.0;
-const MOST_REQUEST: f64 = 33_554_432.0;
+const MIN_REQUEST: f64 = 4_194_304.0;
+const MAX_REQUEST: f64 = 33_554_432.0;
 /// Multiples of latency times rate, so that four fifths of the time of a request move bytes.
 const LENGTHS: f64 = 4.0;
 /// The longest wait that a server can impose: the hub's limits count for five minutes. A longer one is ignored in the retry, and the error reports
 /// it.
-pub(crate) const LONGEST_WAIT: Duration = Duration::from_secs(300);
+pub(crate) const MAX_WAIT: Duration = Duration::from_secs(300);
 /// From this latency on, in seconds, it matters whether requests wait at the same time.
 const FAR: f64 = 0.01;
 
@@ -47,23 +47,23 @@ impl Default for Measured {
 
 /// Limits the requests to one server.
 #[derive(Debug)]
-pub(crate) struct Gate {
-    limiter: Limiter,
+pub(crate) struct ServerPacing {
+    limiter: ConcurrencyLimiter,
     measured: ForkMutex<Measured>,
 }
 
-impl Gate {
+impl ServerPacing {
     pub(crate) fn new(most: usize) -> Self {
-        Self { limiter: Limiter::new(most), measured: ForkMutex::new() }
+        Self { limiter: ConcurrencyLimiter::new(most), measured: ForkMutex::new() }
     }
 
     /// Waits until a request may begin.
-    pub(crate) async fn enter(&self) -> Pass<'_> {
+    pub(crate) async fn enter(&self) -> Permit<'_> {
         self.limiter.enter().await
     }
 
     /// Records a successful request: the latency to its first byte, and its bytes and time, which includes the latency.
-    pub(crate) fn ended_well(&self, latency: Duration, bytes: u64, time: Duration) {
+    pub(crate) fn on_success(&self, latency: Duration, bytes: u64, time: Duration) {
         let mut state = self.measured.lock();
         state.latency += WEIGHT * (latency.as_secs_f64() - state.latency);
         if bytes >= 1 << 20 {
@@ -77,7 +77,7 @@ impl Gate {
     /// Records a successful upload, which does not measure how fast bytes arrive.
     pub(crate) fn sent(&self) {
         self.measured.lock().has_answered = true;
-        self.limiter.ended_well();
+        self.limiter.on_success();
     }
 
     /// Whether a request ever succeeded.
@@ -86,8 +86,8 @@ impl Gate {
     }
 
     /// The server asked for fewer requests, or for none for some time.
-    pub(crate) fn slow_down(&self, slower: bool, wait: Option<Duration>) {
-        self.limiter.slow_down(slower, wait.map(|wait| Instant::now() + wait.min(LONGEST_WAIT)));
+    pub(crate) fn on_throttle(&self, slower: bool, wait: Option<Duration>) {
+        self.limiter.on_throttle(slower, wait.map(|wait| Instant::now() + wait.min(MAX_WAIT)));
     }
 
     /// The cost of another request, within bounds: a short pause of the server does not justify reading unneeded bytes.
@@ -101,7 +101,7 @@ impl Gate {
     /// The lengths of requests.
     pub(crate) fn lengths(&self) -> Lengths {
         let state = self.measured.lock();
-        let usual = (LENGTHS * state.latency * state.rate).clamp(LEAST_REQUEST, MOST_REQUEST) as u64;
+        let usual = (LENGTHS * state.latency * state.rate).clamp(MIN_REQUEST, MAX_REQUEST) as u64;
         Lengths { usual, vary: state.latency >= FAR }
     }
 }
@@ -109,35 +109,35 @@ impl Gate {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limiter::{FEWEST, GROWTH};
+    use crate::limiter::{GROWTH, MIN_IN_FLIGHT};
 
     #[test]
     fn sizes_follow_what_was_measured() {
         // Rounded to a whole KiB: latency is counted in nanoseconds.
-        let gap = |gate: &Gate| gate.cost().max_gap() >> 10 << 10;
-        let gate = Gate::new(64);
-        assert_eq!((gap(&gate), gate.lengths()), (1 << 20, Lengths { usual: 10_800_000, vary: true }));
+        let gap = |pacing: &ServerPacing| pacing.cost().max_gap() >> 10 << 10;
+        let pacing = ServerPacing::new(64);
+        assert_eq!((gap(&pacing), pacing.lengths()), (1 << 20, Lengths { usual: 10_800_000, vary: true }));
         for _ in 0..60 {
-            gate.ended_well(Duration::from_micros(200), 8 << 20, Duration::from_millis(10));
+            pacing.on_success(Duration::from_micros(200), 8 << 20, Duration::from_millis(10));
         }
-        assert!(gap(&gate) < 200_000, "{}", gap(&gate));
-        assert_eq!(gate.lengths(), Lengths::at_most(4 << 20), "close servers get short requests");
+        assert!(gap(&pacing) < 200_000, "{}", gap(&pacing));
+        assert_eq!(pacing.lengths(), Lengths::at_most(4 << 20), "close servers get short requests");
         for _ in 0..60 {
-            gate.ended_well(Duration::from_millis(300), 8 << 20, Duration::from_millis(100));
+            pacing.on_success(Duration::from_millis(300), 8 << 20, Duration::from_millis(100));
         }
-        assert_eq!((gap(&gate), gate.lengths()), (1 << 20, Lengths { usual: 32 << 20, vary: true }));
+        assert_eq!((gap(&pacing), pacing.lengths()), (1 << 20, Lengths { usual: 32 << 20, vary: true }));
     }
 
     #[test]
     fn a_busy_server_gets_fewer_requests_and_more_again_later() {
-        let gate = Gate::new(64);
+        let pacing = ServerPacing::new(64);
         for _ in 0..10 {
-            gate.slow_down(true, None);
+            pacing.on_throttle(true, None);
         }
-        assert_eq!(gate.limiter.limit(), FEWEST);
+        assert_eq!(pacing.limiter.limit(), MIN_IN_FLIGHT);
         for _ in 0..GROWTH * 3 {
-            gate.ended_well(Duration::from_millis(1), 1, Duration::from_millis(1));
+            pacing.on_success(Duration::from_millis(1), 1, Duration::from_millis(1));
         }
-        assert_eq!(gate.limiter.limit(), FEWEST + 3);
+        assert_eq!(pacing.limiter.limit(), MIN_IN_FLIGHT + 3);
     }
 }

@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::{Mutex, PoisonError};
 
-use super::writer::Writer;
+use super::writer::TensorFileWriter;
 use crate::error::Result;
 use crate::source::Spooled;
 use crate::workers::Interrupt;
@@ -12,29 +12,29 @@ use crate::workers::Interrupt;
 const IN_MEMORY: usize = 64 << 20;
 
 /// The bytes of all tensors, in the order in which threads produce them.
-pub(super) struct Aside(Mutex<Spooled>);
+pub(super) struct Spill(Mutex<Spooled>);
 
 /// The spilled chunks of a tensor, in order, and the bytes after them that are not spilled yet.
 #[derive(Default)]
-pub(super) struct Pieces {
+pub(super) struct SpilledPieces {
     places: Vec<(u64, usize)>,
     pub(super) bytes: Vec<u8>,
 }
 
-impl Aside {
+impl Spill {
     pub(super) fn new() -> Self {
         Self(Mutex::new(Spooled::within(IN_MEMORY)))
     }
 
     /// Spills the next bytes of a tensor.
-    pub(super) fn push(&self, bytes: &[u8], pieces: &mut Pieces) -> Result<()> {
+    pub(super) fn push(&self, bytes: &[u8], pieces: &mut SpilledPieces) -> Result<()> {
         let mut spooled = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         pieces.places.push((spooled.len(), bytes.len()));
         spooled.push(bytes)
     }
 
     /// Spills the pending bytes of a tensor, if there are at least `least`.
-    pub(super) fn settle(&self, pieces: &mut Pieces, least: usize) -> Result<()> {
+    pub(super) fn settle(&self, pieces: &mut SpilledPieces, least: usize) -> Result<()> {
         if pieces.bytes.len() < least {
             return Ok(());
         }
@@ -51,26 +51,26 @@ impl Aside {
     /// Writes the spilled bytes of a tensor as `name` in the file; `change` converts each chunk.
     pub(super) fn write(
         &self,
-        pieces: &Pieces,
-        writer: &Writer,
+        pieces: &SpilledPieces,
+        writer: &TensorFileWriter,
         name: &str,
         change: impl Fn(Vec<u8>) -> Vec<u8>,
         interrupt: Interrupt<'_>,
     ) -> Result<()> {
-        let (mut room, mut start) = (Vec::new(), 0);
+        let (mut buffer, mut start) = (Vec::new(), 0);
         for (at, len) in &pieces.places {
             interrupt()?;
-            room.resize(*len, 0);
-            self.0.lock().unwrap_or_else(PoisonError::into_inner).read_at(*at, &mut room)?;
-            room = change(room);
-            writer.write_bytes(name, start, &room, interrupt)?;
-            start += room.len() as u64;
+            buffer.resize(*len, 0);
+            self.0.lock().unwrap_or_else(PoisonError::into_inner).read_at(*at, &mut buffer)?;
+            buffer = change(buffer);
+            writer.write_bytes(name, start, &buffer, interrupt)?;
+            start += buffer.len() as u64;
         }
         Ok(())
     }
 }
 
-impl Pieces {
+impl SpilledPieces {
     /// Appends the chunks of the following bytes.
     pub(super) fn append(&mut self, others: &mut Self) {
         self.places.append(&mut others.places);
@@ -82,7 +82,7 @@ impl Pieces {
     }
 }
 
-impl io::Write for Pieces {
+impl io::Write for SpilledPieces {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.bytes.write(bytes)
     }

@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::Path;
 
-use super::replacement::Replacement;
+use super::replacement::PendingFile;
 use crate::error::{Error, Result};
 use crate::source::store::IfExists;
 use crate::workers::Interrupt;
@@ -19,7 +19,9 @@ pub(super) fn check(target: &Path, len: u64, if_exists: IfExists) -> Result<()> 
     }
     match fs::metadata(target) {
         Ok(_) if if_exists == IfExists::Fail => Err(if_exists.refused(target, "")),
-        Ok(there) if there.is_file() && there.len() != len => Err(of_other_length(target, there.len(), len)),
+        Ok(existing) if existing.is_file() && existing.len() != len => {
+            Err(of_other_length(target, existing.len(), len))
+        }
         // A target that is not a file is refused when the new file is created.
         Ok(_) => Ok(()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -27,11 +29,11 @@ pub(super) fn check(target: &Path, len: u64, if_exists: IfExists) -> Result<()> 
     }
 }
 
-fn of_other_length(target: &Path, there: u64, len: u64) -> Error {
-    IfExists::Same.refused(target, &format!("which has {there} bytes, not {len}"))
+fn of_other_length(target: &Path, existing: u64, len: u64) -> Error {
+    IfExists::Same.refused(target, &format!("which has {existing} bytes, not {len}"))
 }
 
-impl Replacement {
+impl PendingFile {
     /// Sets what happens to an existing file when this one is complete.
     #[must_use]
     pub fn if_exists(mut self, if_exists: IfExists) -> Self {
@@ -44,15 +46,15 @@ impl Replacement {
     /// # Errors
     /// It differs.
     pub(super) fn compare(&mut self, interrupt: Interrupt<'_>) -> Result<()> {
-        if self.if_exists != IfExists::Same || self.stands {
+        if self.if_exists != IfExists::Same || self.is_kept {
             return Ok(());
         }
-        let mut there = match File::open(&self.place) {
-            Ok(there) => there,
+        let mut existing = match File::open(&self.place) {
+            Ok(existing) => existing,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             Err(error) => return Err(self.failed("read it for the comparison", error)),
         };
-        let len = there.metadata().map_err(|error| self.failed("read it for the comparison", error))?.len();
+        let len = existing.metadata().map_err(|error| self.failed("read it for the comparison", error))?.len();
         if len != self.len {
             return Err(of_other_length(&self.target, len, self.len));
         }
@@ -61,14 +63,14 @@ impl Replacement {
         for start in (0..len).step_by(COMPARED_AT_A_TIME) {
             interrupt()?;
             let now = (len - start).min(COMPARED_AT_A_TIME as u64) as usize;
-            there.read_exact(&mut one[..now]).map_err(|error| self.failed("read it for the comparison", error))?;
+            existing.read_exact(&mut one[..now]).map_err(|error| self.failed("read it for the comparison", error))?;
             mine.read_exact(&mut other[..now]).map_err(|error| self.failed("read back", error))?;
             if let Some(first) = one[..now].iter().zip(&other[..now]).position(|(a, b)| a != b) {
                 let differs = format!("which differs from byte {} on", start + first as u64);
                 return Err(IfExists::Same.refused(&self.target, &differs));
             }
         }
-        self.stands = true;
+        self.is_kept = true;
         Ok(())
     }
 

@@ -161,9 +161,9 @@ def attached(child: int, log: Path, inject: str | None, calls: str = CALLS) -> s
     while not re.search(r"^TracerPid:\s+[1-9]", tracer.read_text(), re.M):
         if watcher.poll() is not None:
             assert watcher.stderr is not None
-            said = watcher.stderr.read()
+            message = watcher.stderr.read()
             os.kill(child, signal.SIGKILL)
-            raise RuntimeError(f"strace: {said}")
+            raise RuntimeError(f"strace: {message}")
     return watcher
 
 

@@ -96,7 +96,7 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("rows", [8, 512])
-def test_every_door_has_the_packed_experts(tmp_path: Path, rows: int) -> None:
+def test_every_entry_point_has_the_packed_experts(tmp_path: Path, rows: int) -> None:
     tensors = apart(rows=rows, columns=64)
     path, expected = write(tmp_path, tensors), packed(tensors)
     view = renamed(load_weights(path), "transformers5")
@@ -146,8 +146,8 @@ def test_slices_and_shards_are_those_of_the_made_tensor_and_read_what_they_need(
     ]  # fmt: skip
     for index in cases:
         part = torch.from_dlpack(node[index])
-        wanted = torch.from_numpy(np.array(tensor.view(torch.int16).numpy()[index]))
-        assert torch.equal(part.contiguous().view(torch.int16), wanted), index
+        requested = torch.from_numpy(np.array(tensor.view(torch.int16).numpy()[index]))
+        assert torch.equal(part.contiguous().view(torch.int16), requested), index
     for rank in range(2):
         axes = {"*.gate_up_proj": 1, "*.down_proj": 0}
         strategies = {name: ShardingStrategy.axiswise(axis, 2) for name, axis in axes.items()}

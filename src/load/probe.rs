@@ -5,10 +5,10 @@ use std::mem;
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
-use super::choice::{Choice, LoadOptions, PROBES, TensorMemory};
-use super::faster::{Question, remember};
-use super::layout::Layout;
-use super::wanted::Wanted;
+use super::load_plan::LoadPlan;
+use super::probe_cache::{Question, remember};
+use super::request::TensorRequest;
+use super::strategy::{LoadOptions, PROBES, ReadStrategy, TensorMemory};
 use crate::budget;
 use crate::buffer::Buffer;
 use crate::checkpoint::{Backend, Checkpoint};
@@ -29,7 +29,7 @@ impl Rate {
     }
 }
 
-impl Layout {
+impl LoadPlan {
     /// [`Layout::run`] for tensors that may be views or copies, none in memory of the caller's. Each probe loads `probed` bytes by each method.
     pub(super) fn run_trial(
         mut self,
@@ -37,19 +37,19 @@ impl Layout {
         probed: u64,
         done: &AtomicU64,
         interrupt: Interrupt<'_>,
-    ) -> Result<(Vec<Buffer>, Choice)> {
-        let wanted = mem::take(&mut self.wanted);
-        let mut order = budget::collected(0..wanted.len())?;
-        order.sort_by_key(|&i| (wanted[i].placement.segment.file, reach(&wanted[i]).0));
-        let mut results: Vec<Option<Buffer>> = budget::list(wanted.len())?;
-        results.resize(wanted.len(), None);
+    ) -> Result<(Vec<Buffer>, ReadStrategy)> {
+        let requests = mem::take(&mut self.requests);
+        let mut order = budget::collected(0..requests.len())?;
+        order.sort_by_key(|&i| (requests[i].placement.segment.file, reach(&requests[i]).0));
+        let mut results: Vec<Option<Buffer>> = budget::list(requests.len())?;
+        results.resize(requests.len(), None);
         let mut load = |numbers: &[usize], backend: Backend| -> Result<Rate> {
             let memory = if backend == Backend::Map { TensorMemory::Views } else { TensorMemory::Own };
             let options = LoadOptions { backend, ..self.options };
-            let part = numbers.iter().map(|&i| wanted[i].clone()).collect();
-            let layout = Self::new(checkpoint, part, memory, &[], &options)?;
-            let (bytes, begun) = (layout.bytes(), Instant::now());
-            let (buffers, _) = layout.run(checkpoint, Vec::new(), done, interrupt)?;
+            let part = numbers.iter().map(|&i| requests[i].clone()).collect();
+            let plan = Self::new(checkpoint, part, memory, &[], &options)?;
+            let (bytes, begun) = (plan.bytes(), Instant::now());
+            let (buffers, _) = plan.run(checkpoint, Vec::new(), done, interrupt)?;
             let rate = Rate { bytes, time: begun.elapsed() };
             for (&i, buffer) in numbers.iter().zip(buffers) {
                 results[i] = Some(buffer);
@@ -61,7 +61,7 @@ impl Layout {
         // In turns, because the speed of a disk varies.
         for _ in 0..PROBES {
             for (rate, backend) in [(&mut own, Backend::Direct), (&mut views, Backend::Map)] {
-                let (part, others) = rest.split_at(part(&wanted, rest, probed));
+                let (part, others) = rest.split_at(part(&requests, rest, probed));
                 rest = others;
                 let Rate { bytes, time } = load(part, backend)?;
                 *rate = Rate { bytes: rate.bytes + bytes, time: rate.time + time };
@@ -70,23 +70,23 @@ impl Layout {
         // Views are kept unless they are slower by a tenth: the page cache also serves the next load.
         let faster = if own.gigabytes() * 0.9 > views.gigabytes() { Backend::Direct } else { Backend::Map };
         if let Some(&first) = order.first() {
-            remember(checkpoint.file(wanted[first].placement.segment.file)?, Question::Views, faster);
+            remember(checkpoint.file(requests[first].placement.segment.file)?, Question::Views, faster);
         }
         load(rest, faster)?;
-        self.choice.backend = faster;
-        self.choice.on_trial = false;
-        self.choice.reason = format!(
+        self.strategy.backend = faster;
+        self.strategy.on_trial = false;
+        self.strategy.reason = format!(
             "this disk fills owned memory with {:.2} GB/s, and views with {:.2}",
             own.gigabytes(),
             views.gigabytes()
         );
-        Ok((results.into_iter().flatten().collect(), self.choice))
+        Ok((results.into_iter().flatten().collect(), self.strategy))
     }
 }
 
 /// The bytes of the file that a tensor needs.
-fn reach(wanted: &Wanted) -> (u64, u64) {
-    let (segment, placement) = (&wanted.placement.segment, &wanted.placement);
+fn reach(requests: &TensorRequest) -> (u64, u64) {
+    let (segment, placement) = (&requests.placement.segment, &requests.placement);
     let start = segment.span.start();
     match segment.transform.inflate {
         Some(_) => (start, segment.span.end()),
@@ -95,10 +95,10 @@ fn reach(wanted: &Wanted) -> (u64, u64) {
 }
 
 /// The number of these tensors, which are in file order, to load as a probe. Tensors that share bytes stay together.
-fn part(wanted: &[Wanted], order: &[usize], probed: u64) -> usize {
+fn part(requests: &[TensorRequest], order: &[usize], probed: u64) -> usize {
     let (mut bytes, mut last) = (0, None);
     for (count, &i) in order.iter().enumerate() {
-        let (file, (start, end)) = (wanted[i].placement.segment.file, reach(&wanted[i]));
+        let (file, (start, end)) = (requests[i].placement.segment.file, reach(&requests[i]));
         let shares = last.is_some_and(|(of, before)| of == file && start < before);
         if bytes >= probed && !shares {
             return count;
@@ -143,16 +143,16 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let checkpoint = crate::open(written(folder.path(), 20, 8192)).expect("opened");
         let run = |interrupt: Interrupt<'_>, done: &AtomicU64| {
-            let wanted = (0..20).rev().map(|number| checkpoint.catalog().wanted(number, None));
-            let wanted = wanted.collect::<Result<_>>().expect("weights");
-            let mut layout = Layout::new(&checkpoint, wanted, TensorMemory::Views, &[], &LoadOptions::default())?;
-            layout.choice.on_trial = true;
-            layout.run_trial(&checkpoint, 10_000, done, interrupt)
+            let requests = (0..20).rev().map(|number| checkpoint.catalog().tensor_request(number, None));
+            let requests = requests.collect::<Result<_>>().expect("weights");
+            let mut plan = LoadPlan::new(&checkpoint, requests, TensorMemory::Views, &[], &LoadOptions::default())?;
+            plan.strategy.on_trial = true;
+            plan.run_trial(&checkpoint, 10_000, done, interrupt)
         };
         let done = AtomicU64::new(0);
-        let (loaded, choice) = run(&uninterrupted, &done).expect("loaded");
+        let (loaded, strategy) = run(&uninterrupted, &done).expect("loaded");
         assert_eq!(done.load(Ordering::Relaxed), 20 * 8192);
-        assert!(choice.reason.starts_with("this disk fills owned memory with ") && !choice.on_trial, "{choice}");
+        assert!(strategy.reason.starts_with("this disk fills owned memory with ") && !strategy.on_trial, "{strategy}");
         for (buffer, number) in loaded.iter().zip((0..20).rev()) {
             assert_eq!(buffer.bytes(), checkpoint.tensor(number).expect("a weight").bytes(), "{number}");
         }
@@ -171,17 +171,17 @@ mod tests {
     fn those_that_share_bytes_stay_together() {
         let folder = tempfile::tempdir().expect("a folder");
         let checkpoint = crate::open(written(folder.path(), 1, 100)).expect("opened");
-        let mut wanted: Vec<Wanted> = Vec::new();
+        let mut requests: Vec<TensorRequest> = Vec::new();
         for (start, len) in [(0, 50), (20, 30), (49, 10), (59, 10)] {
-            let mut one = checkpoint.catalog().wanted(0, None).expect("a weight");
+            let mut one = checkpoint.catalog().tensor_request(0, None).expect("a weight");
             (one.placement.start, one.placement.len) = (start, len);
-            wanted.push(one);
+            requests.push(one);
         }
-        assert_eq!(part(&wanted, &[0, 1, 2, 3], 10), 3);
-        assert_eq!(part(&wanted, &[3], 10), 1);
-        for one in &mut wanted {
+        assert_eq!(part(&requests, &[0, 1, 2, 3], 10), 3);
+        assert_eq!(part(&requests, &[3], 10), 1);
+        for one in &mut requests {
             one.placement.segment.transform.inflate = Some(Inflate { codec: Codec::Deflate, size: 100, crc32: 0 });
         }
-        assert_eq!(part(&wanted, &[0, 1, 2, 3], 10), 4, "what is in one compressed record");
+        assert_eq!(part(&requests, &[0, 1, 2, 3], 10), 4, "what is in one compressed record");
     }
 }

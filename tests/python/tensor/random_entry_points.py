@@ -1,8 +1,8 @@
 """Random DLPack capsules and buffer requests, made with ctypes, against the entry points of `Buffer`.
 
 The answer is always a documented error, or the right tensor, which Python's integers or NumPy compute. The tests try a
-few thousand cases, a multiple of `MAX_WEIGHTS_RANDOM_CASES` (300). `python tests/python/tensor/random_doors.py SECONDS [SEED]`
-runs for any time, for builds with a sanitizer.
+few thousand cases, a multiple of `MAX_WEIGHTS_RANDOM_CASES` (300). `python
+tests/python/tensor/random_entry_points.py SECONDS [SEED]` runs for any time, for builds with a sanitizer.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class Producer:
     rank: int | None = None
     byte_offset: int = 0
     device: tuple[int, int] = (1, 0)
-    said_device: tuple[int, int] = (1, 0)
+    device_text: tuple[int, int] = (1, 0)
     versioned: bool = True
     version: tuple[int, int] = (1, 1)
     flags: int = 0
@@ -128,7 +128,7 @@ class Producer:
         self.capsule: Any = None
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return self.said_device
+        return self.device_text
 
     def __dlpack__(self, **_: Any) -> Any:
         name = self.name or NAMES[self.versioned]
@@ -151,7 +151,7 @@ class Producer:
             or dtype is None
             or self.lanes != (2 if pairs else 1)
             or self.device[0] not in HOST
-            or self.said_device[0] not in HOST
+            or self.device_text[0] not in HOST
             or (self.versioned and (self.version[0] != 1 or self.flags & PADDED))
             or not 0 <= rank <= MAX_RANK
             or rank != len(shape)
@@ -209,7 +209,7 @@ class Capsules:
         shape = [often(choose.choice(dims), 0, -1, 2**31, 2**62, INT64[0]) for _ in range(rank)]
         strides = [often(choose.randint(-12, 12), *INT64, 2**61, 0) for _ in range(rank)]
         versioned = choose.random() < 0.7
-        said = often((1, 0), (3, 0), (2, 0), (1, 5), (-1, 0))
+        message = often((1, 0), (3, 0), (2, 0), (1, 5), (-1, 0))
         return Producer(
             data=often(self.address, 0, 2**64 - 8, 1),
             shape=often(shape, None),
@@ -219,8 +219,8 @@ class Capsules:
             lanes=often(2 if (code, bits) == (17, 4) else 1, 0, 2, 65535),
             rank=often(None, -1, INT64[0] >> 32, None if rank else 0),
             byte_offset=often(choose.randrange(0, MEMORY, 8), 1, 2**63, 2**64 - 1),
-            device=often(said, (2, 0), (1, 0), (0, 0), (13, 0)),
-            said_device=said,
+            device=often(message, (2, 0), (1, 0), (0, 0), (13, 0)),
+            device_text=message,
             versioned=versioned,
             version=often((1, 1), (1, 0), (1, 3), (0, 8), (2, 0)),
             flags=often(0, READ_ONLY, COPIED, PADDED, READ_ONLY | COPIED, 1 << 40),

@@ -15,7 +15,7 @@ from max_weights.sharding import Shard, ShardingStrategy
 from test_on_gpu_loads import Files
 
 
-class Doors(Files):
+class EntryPoints(Files):
     """Entry points other than `load` that give tensors of a device."""
 
     def setUp(self) -> None:

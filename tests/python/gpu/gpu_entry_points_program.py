@@ -1,5 +1,6 @@
-"""Run by test_gpu_doors.py in separate processes, on the stand-in driver: the entry points that bring tensors to a GPU.
-Torch cannot use that driver, so a test double receives the tensors, as its `from_dlpack` would: on a separate stream.
+"""Run by test_gpu_entry_points.py in separate processes, on the stand-in driver: the entry points that bring tensors
+to a GPU. Torch cannot use that driver, so a test double receives the tensors, as its `from_dlpack` would: on a
+separate stream.
 """
 
 import ctypes
@@ -403,18 +404,18 @@ def a_module_on_a_gpu_is_filled_in_place(_: Path, models: Path) -> None:
     weights = load_weights(models / FILE)
     memory: dict[tuple[int, ...], Buffer] = {}
 
-    class There(Producer):
+    class ObjectHead(Producer):
         device, dtype = torch.device("cuda", 1), torch.float32
 
     def straight(destination: Destination, shape: Sequence[int]) -> Any:
         if len(shape) != 2:
             return destination.local.view(tuple(shape))
         memory[tuple(shape)] = Buffer.zeros(shape, "float32", "cuda:1")
-        return There(memory[tuple(shape)])
+        return ObjectHead(memory[tuple(shape)])
 
     # torch cannot copy tensors of the stand-in as it copies those of a GPU.
     keep = Transaction.keep
-    Transaction.keep = lambda log, out: None if isinstance(out, There) else keep(log, out)  # type: ignore[method-assign]
+    Transaction.keep = lambda log, out: None if isinstance(out, ObjectHead) else keep(log, out)  # type: ignore[method-assign]
     Destination.straight = straight  # type: ignore[method-assign]
     take_the_place_of_torchs_cuda()
     module = torch.nn.Linear(384, 384)

@@ -7,10 +7,10 @@ use futures_util::stream::BoxStream;
 use http::{HeaderMap, StatusCode, header};
 use max_weights::text;
 
-use crate::failure::Failure;
+use crate::failure::RequestFailure;
 
 /// The bytes that arrive, and the identity of the object.
-pub(crate) struct Answer {
+pub(crate) struct ResponseBody {
     /// The range of the bytes: the requested one, cut at the end of the object.
     pub(crate) range: Range<u64>,
     /// The length of the object.
@@ -19,7 +19,7 @@ pub(crate) struct Answer {
     pub(crate) tag: Option<String>,
     /// The requested URL, without its query, before redirects.
     pub(crate) address: String,
-    pub(crate) body: BoxStream<'static, Result<Bytes, Failure>>,
+    pub(crate) body: BoxStream<'static, Result<Bytes, RequestFailure>>,
 }
 
 /// The head of an answer.
@@ -40,40 +40,45 @@ impl Head {
         headers: &HeaderMap,
         range: &Range<u64>,
         tag: Option<&str>,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, RequestFailure> {
         let text = |name: header::HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
         if let Some(encoding) = text(header::CONTENT_ENCODING).filter(|encoding| *encoding != "identity") {
-            let encoding = text::shown(encoding);
-            return Err(Failure::wrong(format!("the server sends it compressed ({encoding}), which has no ranges")));
+            let encoding = text::escape(encoding);
+            return Err(RequestFailure::wrong(format!(
+                "the server sends it compressed ({encoding}), which has no ranges"
+            )));
         }
         let found = tag_of(headers);
         if let Some(expected) = tag
             && found.as_deref() != Some(expected)
         {
-            let found = found.as_deref().map_or("none".to_owned(), text::shown);
+            let found = found.as_deref().map_or("none".to_owned(), text::escape);
             let cause = format!(
                 "the object changed since it was opened: its tag was {}, and is {found}",
-                text::shown(expected)
+                text::escape(expected)
             );
-            return Err(Failure::changed(cause));
+            return Err(RequestFailure::changed(cause));
         }
         let len = text(header::CONTENT_LENGTH).and_then(|len| len.parse::<u64>().ok());
         let (range, total) = match (text(header::CONTENT_RANGE), status) {
             (Some(content), StatusCode::OK | StatusCode::PARTIAL_CONTENT) => {
                 let Some((answered, total)) = content_range(content) else {
                     let cause =
-                        format!("the answer has the Content-Range '{}', which is invalid", text::shown(content));
-                    return Err(Failure::wrong(cause));
+                        format!("the answer has the Content-Range '{}', which is invalid", text::escape(content));
+                    return Err(RequestFailure::wrong(cause));
                 };
                 let expected = range.start..range.end.min(total);
                 if answered != expected {
-                    let cause = format!("requested bytes {}, got {}", shown(&expected), shown(&answered));
-                    return Err(Failure::wrong(cause));
+                    let cause =
+                        format!("requested bytes {}, got {}", display_range(&expected), display_range(&answered));
+                    return Err(RequestFailure::wrong(cause));
                 }
                 (answered, total)
             }
             (None, StatusCode::PARTIAL_CONTENT) => {
-                return Err(Failure::wrong("the answer does not say which bytes it has: it has no Content-Range"));
+                return Err(RequestFailure::wrong(
+                    "the answer does not say which bytes it has: it has no Content-Range",
+                ));
             }
             // The whole of a file that is not longer than the request.
             (None, _) if range.start == 0 && len.is_some_and(|len| len <= range.end) => {
@@ -83,19 +88,20 @@ impl Head {
             _ => {
                 let cause =
                     "the server sends the whole file when it is asked for a part of it: download it, and give the path";
-                return Err(Failure::wrong(cause));
+                return Err(RequestFailure::wrong(cause));
             }
         };
         if len.is_some_and(|len| len != range.end - range.start) {
-            let cause = format!("the answer has {} bytes, not those of {}", len.unwrap_or_default(), shown(&range));
-            return Err(Failure::again(cause));
+            let cause =
+                format!("the answer has {} bytes, not those of {}", len.unwrap_or_default(), display_range(&range));
+            return Err(RequestFailure::again(cause));
         }
         Ok(Self { range, total, tag: found })
     }
 }
 
 /// `0-99`, as in a header.
-pub(crate) fn shown(range: &Range<u64>) -> String {
+pub(crate) fn display_range(range: &Range<u64>) -> String {
     format!("{}-{}", range.start, range.end.saturating_sub(1))
 }
 
@@ -143,7 +149,7 @@ mod tests {
         for (status, headers, cause) in [
             (206, vec![("content-range", "bytes 11-20/100")], "requested bytes 10-19, got 11-20"),
             (206, vec![("content-range", "bytes 10-19/*")], "which is invalid"),
-            (206, vec![("content-range", "bytes 19-10/100")], "says nothing"),
+            (206, vec![("content-range", "bytes 19-10/100")], "which is invalid"),
             (206, vec![("content-range", "bytes 10-18446744073709551615/5")], "which is invalid"),
             (206, vec![], "no Content-Range"),
             (200, vec![("content-length", "100")], "sends the whole file"),

@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 
 use max_weights::Result;
 use max_weights::source::store::IfExists;
-use max_weights::source::{Part, Source};
+use max_weights::source::{ReadRange, Source};
 use max_weights::workers::Interrupt;
 use md5::{Digest, Md5};
 use sha2::Sha256;
@@ -21,27 +21,27 @@ const DIGITS: usize = 32;
 
 /// The hashes of a part.
 #[derive(Debug, Clone, Copy)]
-struct Sums {
+struct PartSums {
     md5: [u8; 16],
     sha256: [u8; 32],
 }
 
 /// An existing object.
 #[derive(Debug)]
-pub(crate) struct Standing {
+pub(crate) struct ExistingObject {
     tag: Option<String>,
     /// By the number of the part.
-    sums: Mutex<HashMap<usize, Sums>>,
+    sums: Mutex<HashMap<usize, PartSums>>,
 }
 
-impl Standing {
+impl ExistingObject {
     pub(crate) fn new(tag: Option<String>) -> Self {
         Self { tag, sums: Mutex::default() }
     }
 
     /// Adds a part that would be sent.
     pub(crate) fn add(&self, number: usize, bytes: &[u8]) {
-        let sums = Sums { md5: Md5::digest(bytes).into(), sha256: Sha256::digest(bytes).into() };
+        let sums = PartSums { md5: Md5::digest(bytes).into(), sha256: Sha256::digest(bytes).into() };
         self.sums.lock().unwrap_or_else(PoisonError::into_inner).insert(number, sums);
     }
 
@@ -71,7 +71,7 @@ impl Standing {
         let mut at = 0;
         while at < file.len() {
             memory.resize((file.len() - at).min(READ_AT_A_TIME) as usize, 0);
-            file.read(&mut [Part { offset: at, bytes: &mut memory }], interrupt)?;
+            file.read(&mut [ReadRange { offset: at, bytes: &mut memory }], interrupt)?;
             let mut rest = &memory[..];
             while !rest.is_empty() {
                 let number = at / part;

@@ -4,10 +4,10 @@
 
 use std::collections::BTreeMap;
 
-use super::device_place::Place;
-use super::job::{Job, Run};
+use super::device_place::DeviceRange;
+use super::job::{ReadJob, RowRun};
 use crate::checkpoint::Checkpoint;
-use crate::device::{CuFile, Upload};
+use crate::device::{CuFile, DeviceUpload};
 use crate::error::{Error, Result};
 use crate::text;
 use crate::workers::Interrupt;
@@ -17,13 +17,13 @@ const PIECE_FROM: usize = 64 << 10;
 
 /// The files of a load that GPUDirect Storage reads, by number; empty if it was not requested.
 #[derive(Debug, Default)]
-pub(super) struct Opened(BTreeMap<u32, CuFile>);
+pub(super) struct GdsFiles(BTreeMap<u32, CuFile>);
 
-impl Opened {
+impl GdsFiles {
     /// Opens the files that these runs read, or reports why a file cannot be read in this way.
-    pub(super) fn new(asked: bool, checkpoint: &Checkpoint, runs: &[Run]) -> Result<Self> {
+    pub(super) fn new(requested: bool, checkpoint: &Checkpoint, runs: &[RowRun]) -> Result<Self> {
         let mut opened = BTreeMap::new();
-        for number in runs.iter().map(|run| run.file).filter(|_| asked) {
+        for number in runs.iter().map(|run| run.file).filter(|_| requested) {
             if opened.contains_key(&number) {
                 continue;
             }
@@ -43,15 +43,15 @@ impl Opened {
     }
 
     /// Reads unchanged bytes to their place; returns the other jobs.
-    pub(super) fn bring<'a, 'k>(
+    pub(super) fn read_into<'a, 'k>(
         &self,
-        upload: &Upload,
-        jobs: Vec<Job<'a, Place<'k>>>,
+        upload: &DeviceUpload,
+        jobs: Vec<ReadJob<'a, DeviceRange<'k>>>,
         interrupt: Interrupt<'_>,
-    ) -> Result<Vec<Job<'a, Place<'k>>>> {
+    ) -> Result<Vec<ReadJob<'a, DeviceRange<'k>>>> {
         let mut others = Vec::new();
         for job in jobs {
-            let fits = |(_, place): (u64, Place<'_>)| place.kernel.is_none() && place.is_own(upload);
+            let fits = |(_, place): (u64, DeviceRange<'_>)| place.kernel.is_none() && place.is_own(upload);
             let large = job.extent.len as usize >= job.places().count() * PIECE_FROM;
             let Some(file) = self.0.get(&job.extent.file).filter(|_| large && job.is_plain() && job.places().all(fits))
             else {

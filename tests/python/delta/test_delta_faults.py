@@ -18,9 +18,9 @@ from safetensors.numpy import load_file, save_file
 
 import delta_specification as specification
 import max_weights
+from faults import Saver, contents, killed_at_each_call, put, saver, with_strace
 from max_weights import delta, load_weights, save_gguf, save_sharded
 from max_weights.errors import ArgumentError, FormatError, UnsupportedError
-from misfortune import Saver, contents, killed_at_each_call, put, saver, with_strace
 from refusals import refuses
 from test_delta import BLOCKS, CHANGES, Chain, Tensors, assert_same, chain, first, memory, rewritten, step
 
@@ -204,13 +204,13 @@ def test_several_that_apply_at_once_leave_one_version(tmp_path: Path, dialect: A
             )
             for number in range(6)
         ]
-        said = [process.communicate()[1] for process in running]
+        message = [process.communicate()[1] for process in running]
         ended = [process.returncode for process in running]
         there = load_file(file)
         assert any(all(there[name].tobytes() == one[name].tobytes() for name in old) for one in versions[1:])
         assert 0 in ended
         # The later process finds another base than its delta needs, or its file replaced.
-        assert all("Error" in text for text, status in zip(said, ended, strict=True) if status), said
+        assert all("Error" in text for text, status in zip(message, ended, strict=True) if status), message
     assert [path.name for path in tmp_path.iterdir() if path.name.endswith("unfinished")] == []
 
 
@@ -267,21 +267,21 @@ def test_deltas_that_are_damaged_are_named(chain: Chain, tmp_path: Path) -> None
     assert "of which its metadata say nothing" in refused(lambda tensors, _: tensors.update(more=np.zeros(1)))
     name = f"{BLOCKS}a.weight"
     assert "columns of U64" in refused(lambda t, _: t.update({name: t[name][:, :6].copy()}))
-    assert "[delta.header]" in refused(lambda _, said: said.update(version=9))
-    assert "version 9" in refused(lambda _, said: said.update(version=9))
-    assert "it is a delta of version 1" in refused(lambda _, said: said.update(version=1))
-    assert "not an identity" in refused(lambda _, said: said.update(base="xyz"))
-    assert "unknown field `more`" in refused(lambda _, said: said.update(more=1))
+    assert "[delta.header]" in refused(lambda _, message: message.update(version=9))
+    assert "version 9" in refused(lambda _, message: message.update(version=9))
+    assert "it is a delta of version 1" in refused(lambda _, message: message.update(version=1))
+    assert "not an identity" in refused(lambda _, message: message.update(base="xyz"))
+    assert "unknown field `more`" in refused(lambda _, message: message.update(more=1))
     for field in sorted(specification.metadata(chain.delta(1))):
         if field not in ("changed", "whole"):
-            assert f"missing field `{field}`" in refused(lambda _, said, field=field: said.pop(field))
-    assert "both changed and removed" in refused(lambda _, said: said.update(removed=["a.weight"]))
+            assert f"missing field `{field}`" in refused(lambda _, message, field=field: message.pop(field))
+    assert "both changed and removed" in refused(lambda _, message: message.update(removed=["a.weight"]))
     assert "it is removed, but is missing" in refused(
-        lambda _, said: said.update(removed=["nothing"], base_tensors="0" * 32)
+        lambda _, message: message.update(removed=["nothing"], base_tensors="0" * 32)
     )
     wider = refused(
-        lambda _, said: (
-            said.update(base_tensors="0" * 32) or said["changed"].update({"a.weight": ["F32", [300, 1000], ""]})
+        lambda _, message: (
+            message.update(base_tensors="0" * 32) or message["changed"].update({"a.weight": ["F32", [300, 1000], ""]})
         )
     )
     assert "it has float16 elements in the shape [300, 1000], but F32 in [300, 1000] changed" in wider

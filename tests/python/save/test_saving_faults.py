@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import safetensors.numpy
 
-from misfortune import (
+from faults import (
     NAME,
     WRITES,
     Saver,

@@ -12,10 +12,10 @@ use super::open::catalog_of;
 use super::{Catalog, Checkpoint, OpenOptions};
 use crate::budget;
 use crate::error::{Diagnostic, Result};
-use crate::format::{Kind, safetensors};
+use crate::format::{FormatKind, safetensors};
 use crate::memory::ForkMutex;
 use crate::rules;
-use crate::source::{LocalFile, Part, Source};
+use crate::source::{LocalFile, ReadRange, Source};
 
 /// The number of cached headers, for programs that take tensors from several shards in turn.
 const HEADERS: usize = 16;
@@ -25,7 +25,7 @@ const BYTES: usize = 8 << 20;
 const LENGTH_BYTES: usize = 8;
 
 /// A cached header.
-struct Known {
+struct CachedHeader {
     /// The bytes from the start of the file on.
     header: Vec<u8>,
     file_len: u64,
@@ -35,14 +35,14 @@ struct Known {
     options: OpenOptions,
 }
 
-impl Known {
+impl CachedHeader {
     fn is_of(&self, path: &Path) -> bool {
         self.catalog.files.first().is_some_and(|file| file.path == path)
     }
 }
 
 /// The cached headers, most recently used first.
-static KNOWN: ForkMutex<Vec<Arc<Known>>> = ForkMutex::new();
+static KNOWN: ForkMutex<Vec<Arc<CachedHeader>>> = ForkMutex::new();
 
 /// The parsed header of a file, if it equals the cached one of this path.
 fn find(file: &LocalFile, header: &[u8], options: &OpenOptions) -> Option<Arc<Catalog>> {
@@ -53,11 +53,11 @@ fn find(file: &LocalFile, header: &[u8], options: &OpenOptions) -> Option<Arc<Ca
         all[0].clone()
     };
     let (theirs, ours) = (&known.options.format, &options.format);
-    let as_asked = (theirs.policy, &theirs.limits) == (ours.policy, &ours.limits);
-    (as_asked && known.file_len == file.len() && known.header == header).then(|| known.catalog.clone())
+    let as_requested = (theirs.policy, &theirs.limits) == (ours.policy, &ours.limits);
+    (as_requested && known.file_len == file.len() && known.header == header).then(|| known.catalog.clone())
 }
 
-fn keep(known: Known) {
+fn keep(known: CachedHeader) {
     let mut all = KNOWN.lock();
     all.retain(|other| !known.is_of(&other.catalog.files[0].path));
     if known.header.len() > BYTES {
@@ -90,11 +90,11 @@ pub(super) fn open(path: &Path, options: &OpenOptions) -> Result<(Checkpoint, Ar
 fn parse(file: &Arc<LocalFile>, first: Vec<u8>, end: usize, options: &OpenOptions) -> Result<Arc<Catalog>> {
     let header = first[..end].to_vec();
     let catalog = catalog_of(file.clone(), first, options)?;
-    if catalog.kind() != Kind::Safetensors {
+    if catalog.kind() != FormatKind::Safetensors {
         let cause = format!("this is a {} file, not a safetensors file", catalog.kind());
         return Err(Diagnostic::new(rules::SAFETENSORS_HEADER_START, cause).path(file.path()).format());
     }
-    keep(Known { header, file_len: file.len(), catalog: catalog.clone(), options: options.clone() });
+    keep(CachedHeader { header, file_len: file.len(), catalog: catalog.clone(), options: options.clone() });
     Ok(catalog)
 }
 
@@ -107,7 +107,7 @@ fn start_of(file: &LocalFile, options: &OpenOptions) -> Result<(Vec<u8>, usize)>
         let have = std::mem::replace(&mut first, budget::zeroed(end)?);
         let (start, rest) = first.split_at_mut(have.len());
         start.copy_from_slice(&have);
-        file.read(&mut [Part { offset: have.len() as u64, bytes: rest }], &options.format.interrupt)?;
+        file.read(&mut [ReadRange { offset: have.len() as u64, bytes: rest }], &options.format.interrupt)?;
     }
     Ok((first, end))
 }

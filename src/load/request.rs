@@ -1,6 +1,6 @@
 //! A request for a tensor: its placement, and the conversion of its elements.
 
-use super::cut::Cut;
+use super::cut::RegionSlices;
 use super::placement::{Placement, Transform};
 use crate::buffer::{Buffer, checked_size, dequantize};
 use crate::cast::{CastOptions, add, cast, elements_per_group, is_supported};
@@ -110,7 +110,7 @@ pub(super) fn is_decoded_to(dtype: DType) -> bool {
 
 /// A tensor to be loaded into memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Wanted {
+pub struct TensorRequest {
     /// The place of its bytes.
     pub placement: Placement,
     /// The conversion of its elements.
@@ -120,14 +120,14 @@ pub struct Wanted {
     /// The shape of the result.
     pub shape: Vec<i64>,
     /// The region, if it is not one range of bytes.
-    pub cut: Option<Cut>,
+    pub cut: Option<RegionSlices>,
     /// The target device.
     pub device: Device,
 }
 
-impl Wanted {
+impl TensorRequest {
     /// The tensor at a placement, unchanged.
-    pub fn as_it_is(placement: Placement) -> Self {
+    pub fn unchanged(placement: Placement) -> Self {
         let (dtype, shape) = (placement.dtype, placement.shape.clone());
         Self { placement, conversion: Conversion::Nothing, dtype, shape, cut: None, device: Device::Cpu }
     }
@@ -143,7 +143,7 @@ impl Wanted {
     }
 
     /// Materializes the request from the tensor as stored, in new memory or in `out`.
-    pub(super) fn made_of(
+    pub(super) fn composed_of(
         &self,
         read: Buffer,
         mut out: Option<&mut Exclusive<Buffer>>,
@@ -199,7 +199,7 @@ impl Wanted {
         Buffer::contiguous_at(block.freeze(), 0, self.dtype, &self.shape)
     }
 
-    fn gathered(&self, whole: &Buffer, cut: &Cut, interrupt: Interrupt<'_>) -> Result<Buffer> {
+    fn gathered(&self, whole: &Buffer, cut: &RegionSlices, interrupt: Interrupt<'_>) -> Result<Buffer> {
         let whole = whole.contiguous(interrupt)?;
         let mut block = Block::any(cut.rows * cut.payload())?;
         let bytes = whole.bytes();
@@ -218,12 +218,17 @@ impl Wanted {
 impl Catalog {
     /// The request for weight number `number`, its elements as `dtype` or unchanged. A dtype decodes packed blocks; elements of an unknown type
     /// cannot be converted.
-    pub fn wanted(&self, number: usize, dtype: Option<DType>) -> Result<Wanted> {
-        self.wanted_at(number, self.placement(number)?, dtype)
+    pub fn tensor_request(&self, number: usize, dtype: Option<DType>) -> Result<TensorRequest> {
+        self.request_at(number, self.placement(number)?, dtype)
     }
 
-    /// As [`Self::wanted`], for elements of the weight at a placement.
-    pub(super) fn wanted_at(&self, number: usize, placement: Placement, dtype: Option<DType>) -> Result<Wanted> {
+    /// As [`Self::tensor_request`], for elements of the weight at a placement.
+    pub(super) fn request_at(
+        &self,
+        number: usize,
+        placement: Placement,
+        dtype: Option<DType>,
+    ) -> Result<TensorRequest> {
         let info = self.table().get(number);
         let refused = |cause: String| {
             let fault = Diagnostic::new(rules::CAST_PAIR, cause).tensor(info.name).offset(info.span.start());
@@ -253,16 +258,16 @@ impl Catalog {
             Conversion::Nothing => placement.dtype,
             Conversion::Cast { to, .. } | Conversion::Add { to, .. } | Conversion::Decode { to, .. } => to,
         };
-        Ok(Wanted { placement, conversion, dtype, shape, cut: None, device: Device::Cpu })
+        Ok(TensorRequest { placement, conversion, dtype, shape, cut: None, device: Device::Cpu })
     }
 
     /// Selects a region of weight number `number`, which is requested whole so far. The region counts elements, also of packed weights, and must not
     /// split a block.
-    pub fn cut(&self, wanted: Wanted, number: usize, region: &Region) -> Result<Wanted> {
-        let mut wanted = self.cut_of_whole(wanted, number, region)?;
-        let shape: Vec<i64> = wanted.placement.shape.clone();
-        let placement = &mut wanted.placement;
-        let range = wanted.cut.as_ref().and_then(Cut::one_range);
+    pub fn cut(&self, request: TensorRequest, number: usize, region: &Region) -> Result<TensorRequest> {
+        let mut request = self.cut_of_whole(request, number, region)?;
+        let shape: Vec<i64> = request.placement.shape.clone();
+        let placement = &mut request.placement;
+        let range = request.cut.as_ref().and_then(RegionSlices::one_range);
         if let Some(range) = range
             && placement.segment.transform == Transform::default()
             && placement.is_dense()
@@ -271,9 +276,9 @@ impl Catalog {
             placement.len = range.len() as u64;
             placement.shape = self.shape_of(number, shape, region, true);
             placement.strides = None;
-            wanted.cut = None;
+            request.cut = None;
         }
-        Ok(wanted)
+        Ok(request)
     }
 
     /// The shape of a region of a weight; `stored`: as in the file, in bytes of packed blocks.
@@ -292,25 +297,25 @@ impl Catalog {
     }
 
     /// As [`Self::cut`], for a weight that is read whole.
-    pub fn cut_of_whole(&self, wanted: Wanted, number: usize, region: &Region) -> Result<Wanted> {
+    pub fn cut_of_whole(&self, request: TensorRequest, number: usize, region: &Region) -> Result<TensorRequest> {
         let info = self.table().get(number);
         let unit = match info.element {
             Element::Plain(dtype) => (elements_per_group(dtype), elements_per_group(dtype) * dtype.bits() / 8),
             Element::Packed(encoding) => (encoding.elements_per_block(), encoding.bytes_per_block()),
             Element::Torch(dtype) => (1, dtype.bytes() as usize),
             Element::Unknown(_) | Element::NoArray(..) => {
-                let (name, element) = (text::shown(info.name), info.element);
+                let (name, element) = (text::escape(info.name), info.element);
                 let cause = format!("'{name}': elements of the type '{element}' cannot be cut: their size is unknown");
                 return Err(Error::Argument(cause));
             }
         };
         let named = |error: Error| match error {
-            Error::Argument(cause) => Error::Argument(format!("'{}': {cause}", text::shown(info.name))),
+            Error::Argument(cause) => Error::Argument(format!("'{}': {cause}", text::escape(info.name))),
             other => other,
         };
-        let cut = Cut::new(info.shape, unit, region).map_err(named)?;
-        let stored = wanted.conversion == Conversion::Nothing;
-        let shape = self.shape_of(number, wanted.shape.clone(), region, stored);
-        Ok(Wanted { cut: Some(cut), shape, ..wanted })
+        let cut = RegionSlices::new(info.shape, unit, region).map_err(named)?;
+        let stored = request.conversion == Conversion::Nothing;
+        let shape = self.shape_of(number, request.shape.clone(), region, stored);
+        Ok(TensorRequest { cut: Some(cut), shape, ..request })
     }
 }

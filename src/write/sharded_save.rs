@@ -9,16 +9,16 @@ use sha2::{Digest as _, Sha256};
 
 use super::in_store::InStore;
 use super::unfinished::remove_abandoned;
-use super::{Declared, Destination, Layout, Options, Shards, Stored};
+use super::{DeclaredTensor, FileLayout, SaveDestination, Shards, StoredElements, WriteOptions};
 use crate::cast::elements_per_group;
 use crate::error::{Error, Result};
-use crate::load::ranks::{Mesh, Owned, Written};
+use crate::load::ranks::{Mesh, OwnedBytes, RankShare};
 use crate::source::store::{is_url, join};
 use crate::text;
 
 /// The folder, and the names and options of its files.
 #[derive(Debug, Clone)]
-pub struct Folder {
+pub struct ShardedFolder {
     /// Its path; it is made if it does not exist.
     pub path: PathBuf,
     /// The prefix of the file names.
@@ -26,21 +26,21 @@ pub struct Folder {
     /// The maximum bytes of tensors in a file.
     pub most: u64,
     /// How files are written.
-    pub options: Options,
+    pub options: WriteOptions,
     /// The store for URLs.
-    pub to: Destination,
+    pub to: SaveDestination,
 }
 
 /// The shards of ranks.
 #[derive(Debug, Clone)]
-pub enum Parts {
+pub enum RankParts {
     /// One shard per tensor, by the number of its mesh; without a mesh every rank has the whole tensor.
     Placed(Vec<Option<usize>>, Vec<Mesh>),
     /// Disjoint boxes per rank: the number of a tensor, and a range of each axis.
     Boxes(Vec<Vec<(usize, Vec<Range<u64>>)>>),
 }
 
-impl Parts {
+impl RankParts {
     /// For each tensor, the ranks that have boxes of it with the numbers of these boxes, in order.
     ///
     /// # Errors
@@ -92,35 +92,35 @@ impl Parts {
 
 /// The files of a checkpoint that several ranks write, and the bytes of each rank.
 #[derive(Debug)]
-pub struct Together {
-    pub(super) folder: Folder,
-    tensors: Vec<Declared>,
-    parts: Parts,
+pub struct ShardedSave {
+    pub(super) folder: ShardedFolder,
+    tensors: Vec<DeclaredTensor>,
+    parts: RankParts,
     /// For each tensor, the ranks that have boxes of it, and the numbers of these boxes.
     holders: Vec<Vec<(u32, usize)>>,
     world: u32,
     pub(super) shards: Shards,
-    pub(super) layouts: Vec<Layout>,
+    pub(super) layouts: Vec<FileLayout>,
     /// The file of each tensor, and its number in that layout.
     places: Vec<(usize, usize)>,
     hash: [u8; 32],
 }
 
-impl Together {
+impl ShardedSave {
     /// Plans what `world` ranks write of these tensors.
     ///
     /// # Errors
     /// See [`Shards::new`] and [`Layout::safetensors`]; a mesh or a tensor that does not exist.
     pub fn new(
-        folder: Folder,
-        tensors: Vec<Declared>,
+        folder: ShardedFolder,
+        tensors: Vec<DeclaredTensor>,
         metadata: &std::collections::BTreeMap<String, String>,
-        (parts, world): (Parts, u32),
+        (parts, world): (RankParts, u32),
     ) -> Result<Self> {
         let holders = parts.holders(tensors.len(), world)?;
         let shards = Shards::new(&folder.stem, &tensors, folder.most)?;
         let layouts =
-            shards.layouts(&tensors, |_, of_file| Layout::safetensors(of_file, Some(metadata), &folder.options))?;
+            shards.layouts(&tensors, |_, of_file| FileLayout::safetensors(of_file, Some(metadata), &folder.options))?;
         let mut places = vec![(0, 0); tensors.len()];
         let mut hash = Sha256::new();
         let mut add = |bytes: &[u8]| {
@@ -153,14 +153,14 @@ impl Together {
     ///
     /// # Errors
     /// See [`Owned::of_rank`] and [`Owned::of_box`]; a rank that does not exist.
-    pub(super) fn written(&self, rank: u32) -> Result<Vec<(usize, Written)>> {
+    pub(super) fn written(&self, rank: u32) -> Result<Vec<(usize, RankShare)>> {
         let of = |number, part| {
             let owned = self.part(number, rank, part)?;
             Ok((number, owned.map(|owned| owned.all()).unwrap_or_default()))
         };
         match &self.parts {
-            Parts::Placed(..) => (0..self.tensors.len()).map(|number| of(number, number)).collect(),
-            Parts::Boxes(boxes) => {
+            RankParts::Placed(..) => (0..self.tensors.len()).map(|number| of(number, number)).collect(),
+            RankParts::Boxes(boxes) => {
                 let own =
                     boxes.get(rank as usize).ok_or_else(|| Error::Argument(format!("rank {rank} does not exist")))?;
                 own.iter().enumerate().map(|(part, (number, _))| of(*number, part)).collect()
@@ -169,43 +169,43 @@ impl Together {
     }
 
     /// A rank's parts of a tensor, with their numbers.
-    pub(super) fn owned(&self, number: usize, rank: u32) -> Result<Vec<(usize, Owned)>> {
+    pub(super) fn owned(&self, number: usize, rank: u32) -> Result<Vec<(usize, OwnedBytes)>> {
         let holders = &self.holders[number];
         let boxes =
             &holders[holders.partition_point(|(of, _)| *of < rank)..holders.partition_point(|(of, _)| *of <= rank)];
         let parts = match self.parts {
-            Parts::Placed(..) => &[(rank, number)][..],
-            Parts::Boxes(_) => boxes,
+            RankParts::Placed(..) => &[(rank, number)][..],
+            RankParts::Boxes(_) => boxes,
         };
         let owned = parts.iter().map(|&(_, part)| Ok(self.part(number, rank, part)?.map(|owned| (part, owned))));
         owned.filter_map(Result::transpose).collect()
     }
 
     /// A part of a tensor; `None` if the rank has nothing of it.
-    fn part(&self, number: usize, rank: u32, part: usize) -> Result<Option<Owned>> {
+    fn part(&self, number: usize, rank: u32, part: usize) -> Result<Option<OwnedBytes>> {
         let tensor = &self.tensors[number];
-        let Stored::Plain(dtype) = tensor.stored else { return Ok(None) };
+        let StoredElements::Plain(dtype) = tensor.stored else { return Ok(None) };
         let per = elements_per_group(dtype);
         let unit = (per as u64, (per * dtype.bits() / 8) as u64);
         let owned = match &self.parts {
-            Parts::Placed(of, meshes) => {
+            RankParts::Placed(of, meshes) => {
                 let mesh = of[number].map(|mesh| &meshes[mesh]);
-                Owned::of_rank(&tensor.shape, unit, mesh, (rank, self.world), number as u64)
+                OwnedBytes::of_rank(&tensor.shape, unit, mesh, (rank, self.world), number as u64)
             }
-            Parts::Boxes(boxes) => Owned::of_box(&tensor.shape, unit, &boxes[rank as usize][part].1).map(Some),
+            RankParts::Boxes(boxes) => OwnedBytes::of_box(&tensor.shape, unit, &boxes[rank as usize][part].1).map(Some),
         };
         owned.map_err(|error| match error {
-            Error::Argument(cause) => Error::Argument(format!("tensor '{}': {cause}", text::shown(&tensor.name))),
+            Error::Argument(cause) => Error::Argument(format!("tensor '{}': {cause}", text::escape(&tensor.name))),
             other => other,
         })
     }
 
     /// Fails if elements of a tensor are in boxes of several ranks, or of none. With placements, each element has one writer.
     pub(super) fn require_all(&self) -> Result<()> {
-        let Parts::Boxes(boxes) = &self.parts else { return Ok(()) };
+        let RankParts::Boxes(boxes) = &self.parts else { return Ok(()) };
         for (number, (tensor, holders)) in self.tensors.iter().zip(&self.holders).enumerate() {
             let refused = |why: String| {
-                let (file, name) = (text::path(&self.target(self.file(number))), text::shown(&tensor.name));
+                let (file, name) = (text::path(&self.target(self.file(number))), text::escape(&tensor.name));
                 Err(Error::Argument(format!("{file}: tensor '{name}': {why}")))
             };
             let (mut own, mut covered) = (Vec::new(), 0);
@@ -235,7 +235,7 @@ impl Together {
         Ok(())
     }
 
-    pub(super) fn tensors(&self) -> &[Declared] {
+    pub(super) fn tensors(&self) -> &[DeclaredTensor] {
         &self.tensors
     }
 

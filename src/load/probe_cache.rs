@@ -22,7 +22,9 @@ pub(super) fn remembered(question: Question, files: &[&dyn Source]) -> Option<Ba
     let known = FASTER.try_lock().ok()?;
     let of = |file: &&dyn Source| {
         let device = file.origin().fingerprint.identity.device().unwrap_or(0);
-        known.iter().find_map(|(number, asked, backend)| ((*number, *asked) == (device, question)).then_some(*backend))
+        known
+            .iter()
+            .find_map(|(number, requested, backend)| ((*number, *requested) == (device, question)).then_some(*backend))
     };
     let first = files.first().and_then(of)?;
     files.iter().all(|file| of(file) == Some(first)).then_some(first)
@@ -32,7 +34,7 @@ pub(super) fn remembered(question: Question, files: &[&dyn Source]) -> Option<Ba
 pub(super) fn remember(file: &dyn Source, question: Question, backend: Backend) {
     let device = file.origin().fingerprint.identity.device().unwrap_or(0);
     if let Ok(mut known) = FASTER.try_lock() {
-        known.retain(|(number, asked, _)| (*number, *asked) != (device, question));
+        known.retain(|(number, requested, _)| (*number, *requested) != (device, question));
         known.push((device, question, backend));
     }
 }

@@ -8,10 +8,10 @@ use std::num::NonZero;
 use std::ops::Range;
 
 use super::direct::has_rings;
-use super::faster::{Question, remembered};
-use super::job::Sizes;
+use super::job::JobSizes;
 use super::placement::Placement;
-use super::wanted::Wanted;
+use super::probe_cache::{Question, remembered};
+use super::request::TensorRequest;
 use crate::checkpoint::{Backend, Checkpoint};
 use crate::device::Device;
 use crate::error::{Error, Result};
@@ -62,7 +62,7 @@ pub enum TensorMemory {
 /// The chosen strategy.
 #[derive(Debug, Clone)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a step of the way that is taken or not")]
-pub struct Choice {
+pub struct ReadStrategy {
     /// `Map`, `Read` or `Direct`. `Auto` tries reads and direct reads first, and continues with the faster one.
     pub backend: Backend,
     /// Whether bytes come from a disk, rather than from the page cache.
@@ -85,7 +85,7 @@ pub struct Choice {
     pub reason: String,
 }
 
-impl fmt::Display for Choice {
+impl fmt::Display for ReadStrategy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let way = match self.backend {
             Backend::Direct if self.cufile => "cufile",
@@ -101,35 +101,35 @@ impl fmt::Display for Choice {
     }
 }
 
-impl Choice {
+impl ReadStrategy {
     /// Chooses the strategy for these tensors.
     pub(super) fn new(
         checkpoint: &Checkpoint,
-        wanted: &[&Wanted],
+        requests: &[&TensorRequest],
         memory: TensorMemory,
         options: &LoadOptions,
     ) -> Result<Self> {
-        let asked = if options.backend == Backend::Auto { checkpoint.backend() } else { options.backend };
-        let files = files(checkpoint, wanted)?;
+        let requested = if options.backend == Backend::Auto { checkpoint.backend() } else { options.backend };
+        let files = files(checkpoint, requests)?;
         let network = files.iter().find_map(|file| match file.filesystem() {
             Some(Filesystem::Network(name) | Filesystem::Server(name)) => Some(name),
             _ => None,
         });
         let served = files.iter().find(|file| matches!(file.filesystem(), Some(Filesystem::Server(_))));
         let served = served.map(|file| file.cost());
-        let changed = wanted.iter().any(|one| checkpoint.catalog().is_of_deltas(one.placement.segment.file));
+        let changed = requests.iter().any(|one| checkpoint.catalog().is_of_deltas(one.placement.segment.file));
         let own = memory == TensorMemory::Own || options.drop_cache;
-        let cold = network.is_some() || is_cold(checkpoint, wanted);
-        let bytes: u64 = wanted.iter().map(|one| one.placement.len).sum();
-        let threads = options.threads.map(NonZero::get).or_else(workers::asked_threads);
+        let cold = network.is_some() || is_cold(checkpoint, requests);
+        let bytes: u64 = requests.iter().map(|one| one.placement.len).sum();
+        let threads = options.threads.map(NonZero::get).or_else(workers::requested_threads);
         let many = |most: usize| threads.unwrap_or_else(|| workers::threads().max(most));
         // On a load to a device, a staging buffer limits the requests of a thread, so more threads keep more requests in flight.
-        let to_host = wanted.iter().all(|one| one.device == Device::Cpu);
+        let to_host = requests.iter().all(|one| one.device == Device::Cpu);
         if options.cufile && to_host {
             let cause = "backend='cufile' reads from a disk to a GPU: name the GPU with device=".to_owned();
             return Err(Error::Argument(cause));
         }
-        let asked = if options.cufile { Backend::Direct } else { asked };
+        let requested = if options.cufile { Backend::Direct } else { requested };
         let few = has_rings() && to_host;
         let direct_threads = || many(if few { 2 } else { FROM_DISK });
         let threads = match (cold, network) {
@@ -154,8 +154,8 @@ impl Choice {
                 reason,
             })
         };
-        if asked != Backend::Auto {
-            let backend = if asked == Backend::Map && own { Backend::Read } else { asked };
+        if requested != Backend::Auto {
+            let backend = if requested == Backend::Map && own { Backend::Read } else { requested };
             return chosen(backend, true, "it was asked for".to_owned());
         }
         if let Some(name) = network {
@@ -219,14 +219,14 @@ impl Choice {
     }
 
     /// The sizes of jobs.
-    pub(super) fn sizes(&self) -> Sizes {
+    pub(super) fn sizes(&self) -> JobSizes {
         if let Some(cost) = self.served {
-            let read = if self.changed { Sizes::SERVED.converted } else { Sizes::SERVED.read };
-            Sizes { read, gap: cost.max_gap(), ..Sizes::SERVED }
+            let read = if self.changed { JobSizes::SERVED.converted } else { JobSizes::SERVED.read };
+            JobSizes { read, gap: cost.max_gap(), ..JobSizes::SERVED }
         } else if self.cold || self.backend == Backend::Direct {
-            Sizes::COLD
+            JobSizes::COLD
         } else {
-            Sizes::WARM
+            JobSizes::WARM
         }
     }
 }
@@ -254,17 +254,17 @@ fn has_local_peers(variable: impl Fn(&str) -> Option<String>) -> bool {
         .any(|peers| peers > 1)
 }
 
-fn files<'a>(checkpoint: &'a Checkpoint, wanted: &[&Wanted]) -> Result<Vec<&'a dyn Source>> {
-    let mut numbers: Vec<u32> = wanted.iter().map(|one| one.placement.segment.file).collect();
+fn files<'a>(checkpoint: &'a Checkpoint, requests: &[&TensorRequest]) -> Result<Vec<&'a dyn Source>> {
+    let mut numbers: Vec<u32> = requests.iter().map(|one| one.placement.segment.file).collect();
     numbers.sort_unstable();
     numbers.dedup();
     numbers.into_iter().map(|number| checkpoint.file(number)).collect()
 }
 
 /// Whether some of the bytes are outside the page cache, judged by the first files.
-fn is_cold(checkpoint: &Checkpoint, wanted: &[&Wanted]) -> bool {
+fn is_cold(checkpoint: &Checkpoint, requests: &[&TensorRequest]) -> bool {
     let mut reaches: BTreeMap<u32, Range<u64>> = BTreeMap::new();
-    for Placement { segment, start, len, .. } in wanted.iter().map(|one| &one.placement) {
+    for Placement { segment, start, len, .. } in requests.iter().map(|one| &one.placement) {
         let start = segment.span.start() + if segment.transform.inflate.is_none() { *start } else { 0 };
         let end = segment.span.end().min(start.saturating_add(*len));
         let reach = reaches.entry(segment.file).or_insert(start..end);
@@ -281,7 +281,7 @@ mod tests {
     use std::fs::File;
 
     use super::*;
-    use crate::load::Layout;
+    use crate::load::LoadPlan;
 
     #[test]
     fn a_large_checkpoint_that_nobody_has_read_is_tried_in_both_ways_unless_a_way_is_asked_for() {
@@ -295,26 +295,26 @@ mod tests {
         let file = File::options().write(true).open(&path).expect("a file");
         file.set_len(start.len() as u64 + bytes).expect("a hole");
         let checkpoint = crate::open(&path).expect("opened");
-        let choice = |memory, options: LoadOptions| {
-            let wanted = vec![checkpoint.catalog().wanted(0, None).expect("a weight")];
-            Layout::new(&checkpoint, wanted, memory, &[], &options).expect("a layout").choice().clone()
+        let strategy = |memory, options: LoadOptions| {
+            let requests = vec![checkpoint.catalog().tensor_request(0, None).expect("a weight")];
+            LoadPlan::new(&checkpoint, requests, memory, &[], &options).expect("a layout").strategy().clone()
         };
         let plain = LoadOptions::default();
-        let views = choice(TensorMemory::Views, plain);
+        let views = strategy(TensorMemory::Views, plain);
         assert_eq!((views.backend, views.on_trial), (Backend::Map, false));
-        let limited = choice(TensorMemory::Fastest, LoadOptions { max_memory: Some(2 * bytes), ..plain });
+        let limited = strategy(TensorMemory::Fastest, LoadOptions { max_memory: Some(2 * bytes), ..plain });
         assert_eq!((limited.backend, limited.on_trial), (Backend::Map, false));
-        let fastest = choice(TensorMemory::Fastest, plain);
+        let fastest = strategy(TensorMemory::Fastest, plain);
         let direct = checkpoint.file(0).expect("a file").open_direct().is_some();
-        let room = available_memory().is_none_or(|available| 2 * bytes <= available);
+        let has_memory = available_memory().is_none_or(|available| 2 * bytes <= available);
         let is_tried = fastest.on_trial || fastest.reason.ends_with("before");
-        assert_eq!(is_tried, views.cold && direct && room, "{fastest}");
+        assert_eq!(is_tried, views.cold && direct && has_memory, "{fastest}");
     }
 
     #[test]
     fn ranks_of_one_machine_share_the_pages_of_views() {
         let launched = |name: &'static str, count: &'static str| {
-            has_local_peers(move |asked| (asked == name).then(|| count.to_owned()))
+            has_local_peers(move |requested| (requested == name).then(|| count.to_owned()))
         };
         assert!(launched("LOCAL_WORLD_SIZE", "8") && launched("OMPI_COMM_WORLD_LOCAL_SIZE", "2"));
         assert!(!launched("LOCAL_WORLD_SIZE", "1") && !launched("LOCAL_WORLD_SIZE", "many") && !launched("PATH", "8"));

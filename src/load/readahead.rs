@@ -6,39 +6,39 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::job::Extent;
+use super::job::JobExtent;
 use crate::checkpoint::Checkpoint;
 use crate::error::Result;
 
 /// The distance between the job that begins and the last byte requested.
-const AHEAD: u64 = 32 << 20;
+const READAHEAD: u64 = 32 << 20;
 
 /// The extents of a load, and how far readahead has got.
 #[derive(Debug)]
-pub(super) struct Ahead<'a> {
+pub(super) struct Readahead<'a> {
     checkpoint: &'a Checkpoint,
-    extents: &'a [Extent],
+    extents: &'a [JobExtent],
     /// The number of extents already requested.
-    asked: AtomicUsize,
+    requested: AtomicUsize,
 }
 
-impl<'a> Ahead<'a> {
+impl<'a> Readahead<'a> {
     /// Creates the readahead for jobs in file order.
-    pub(super) fn new(checkpoint: &'a Checkpoint, extents: &'a [Extent]) -> Self {
-        Self { checkpoint, extents, asked: AtomicUsize::new(0) }
+    pub(super) fn new(checkpoint: &'a Checkpoint, extents: &'a [JobExtent]) -> Self {
+        Self { checkpoint, extents, requested: AtomicUsize::new(0) }
     }
 
     /// Requests the bytes of a job that begins now, and of the jobs after it.
-    pub(super) fn before(&self, job: &Extent) -> Result<()> {
+    pub(super) fn before(&self, job: &JobExtent) -> Result<()> {
         loop {
-            let next = self.asked.load(Ordering::Relaxed);
-            let Some(extent) = self.extents.get(next).filter(|extent| extent.before < job.before + AHEAD) else {
+            let next = self.requested.load(Ordering::Relaxed);
+            let Some(extent) = self.extents.get(next).filter(|extent| extent.before < job.before + READAHEAD) else {
                 return Ok(());
             };
             // Counted after the request: a thread that reads the extent first would trigger the system's own readahead. Two threads may request the
             // same extent, at almost no cost.
-            self.checkpoint.file(extent.file)?.read_ahead(extent.offset, extent.len);
-            let _ = self.asked.compare_exchange(next, next + 1, Ordering::Relaxed, Ordering::Relaxed);
+            self.checkpoint.file(extent.file)?.readahead(extent.offset, extent.len);
+            let _ = self.requested.compare_exchange(next, next + 1, Ordering::Relaxed, Ordering::Relaxed);
         }
     }
 }
