@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Convert", "CopyOption", "LoadMethod", "LoadOptions", "RanksOptions", "StreamOptions", "TensorsOptions",
     "check_device", "chosen", "converter", "is_lazy", "load", "load_arrays", "load_ranks", "load_resolved",
-    "log_choice", "require_options", "resolve_device", "restore_torch_dtype",
+    "log_strategy", "require_options", "resolve_device", "restore_torch_dtype",
 ]
 # fmt: on
 
@@ -265,7 +265,7 @@ def load_resolved(
         )
     finally:
         finish()
-    log_choice("load", choice)
+    log_strategy("load", choice)
     with gc_paused():
         return [convert(buffer, info) for buffer, info in zip(loaded, request.infos, strict=True)]
 
@@ -319,10 +319,10 @@ def check_device(device: DeviceLike | None, copy: CopyOption, framework: str | N
         )
 
 
-def log_choice(what: str, choice: str) -> None:
+def log_strategy(what: str, strategy: str) -> None:
     """Log one line on how files are read for `what`; if `logging` is not imported, there is no handler."""
     if logging := sys.modules.get("logging"):
-        logging.getLogger("max_weights").info("%s: %s", what, choice)
+        logging.getLogger("max_weights").info("%s: %s", what, strategy)
 
 
 def require_options(function: str, options: LoadOptions) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from max_weights._core import TensorStream
 from max_weights._load_request import LoadRequest
-from max_weights._loading import check_device, converter, log_choice
+from max_weights._loading import check_device, converter, log_strategy
 from max_weights._progress import Progress, progress_of
 
 if TYPE_CHECKING:
@@ -143,5 +143,5 @@ def stream(
         device=device,
         verify=None if how.digests is None else resolved.digests(how.digests),
     )
-    log_choice("stream", tensors.choice)
+    log_strategy("stream", tensors.strategy)
     return WeightStream(tensors, resolved.new_names, resolved.infos, convert, progress_of(progress))

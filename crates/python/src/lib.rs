@@ -144,7 +144,7 @@ fn core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(function!(text::near_names, module)?)?;
     module.add_function(function!(text::renamed_names, module)?)?;
     module.add_function(function!(text::printable, module)?)?;
-    module.add_function(function!(text::shown, module)?)?;
+    module.add_function(function!(text::escape, module)?)?;
     module.add_function(function!(torch::torch_globals, module)?)?;
     module.add_function(function!(ranks::file_identities, module)?)?;
     module.add_function(function!(ranks::ranges_in_mesh, module)?)?;

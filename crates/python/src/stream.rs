@@ -81,7 +81,7 @@ impl TensorStream {
 
     /// How files are read, and why, in words.
     #[getter]
-    fn choice(&self) -> String {
+    fn strategy(&self) -> String {
         self.stream.strategy().to_string()
     }
 

@@ -24,7 +24,7 @@ pub(crate) fn printable(text: &Bound<'_, PyAny>) -> PyResult<String> {
 
 /// A name, key or value, escaped and cut for a message.
 #[pyfunction]
-pub(crate) fn shown(text: &Bound<'_, PyAny>) -> PyResult<String> {
+pub(crate) fn escape(text: &Bound<'_, PyAny>) -> PyResult<String> {
     Ok(text::escape(&text_of(text)?))
 }
 

@@ -147,7 +147,8 @@ __version__: str
 @final
 class Objects:
     """The values of a PyTorch file that are not tensors, by full name: a mapping that makes values on demand. What is
-    one value in the file is one object here, under every name, for as long as the mapping is held."""
+    one value in the file is one object here, under every name, for as long as the mapping is held.
+    """
 
     def __len__(self) -> int: ...
     def __contains__(self, key: object, /) -> bool: ...
@@ -292,7 +293,8 @@ def _reopen_weights(
 @final
 class _PickledFile:
     """A mapped file in a pickle. All tensors of one mapping refer to one of these, so that they also share a mapping
-    where they arrive."""
+    where they arrive.
+    """
 
     def __new__(cls, path: str | PathLike[str], expected: tuple[int, int]) -> Self: ...
 
@@ -495,7 +497,7 @@ class TensorStream:
     def max_memory(self) -> int:
         """The most bytes of host memory of tensors that are being read, wait, are in use, or are copied."""
     @property
-    def choice(self) -> str:
+    def strategy(self) -> str:
         """How files are read, and why, in words."""
     def __iter__(self) -> Self: ...
     def __next__(self) -> tuple[int, Buffer]: ...

@@ -94,7 +94,8 @@ class RankSave:
         """The parts of uploads that this rank has sent, for each file: their numbers, and the server's names."""
     def finish(self, sent: Sequence[Sequence[tuple[int, str]]] = ...) -> list[str]:
         """Puts the files into their places; returns them, an index last. `sent` are the parts of uploads that other
-        ranks have sent, of each file."""
+        ranks have sent, of each file.
+        """
     def leave(self) -> None:
         """Leaves uploads that another rank has begun and completed."""
     def discard(self) -> None:

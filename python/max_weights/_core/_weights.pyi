@@ -85,7 +85,8 @@ class WeightInfos:
     @property
     def objects(self) -> Objects:
         """The values at and below the node in a PyTorch file that are not tensors, by full name; other files have
-        none."""
+        none.
+        """
     @property
     def warnings(self) -> list[str]:
         """Tolerated faults of the files, as sentences."""
