@@ -104,12 +104,12 @@ def from_numpy(array: object) -> Buffer:
     array = np.asarray(array)
     if not array.dtype.isnative:
         array = array.astype(array.dtype.newbyteorder("="))
-    if not _whole_elements_separately(array):
+    if not _has_whole_elements(array):
         array = array.copy()
     return _over(array)
 
 
-def _whole_elements_separately(array: Array) -> bool:
+def _has_whole_elements(array: Array) -> bool:
     """Return False for the fields of a record array, such as a float32 next to a byte."""
     item = array.dtype.itemsize
     return not any(stride % item for stride, dim in zip(array.strides, array.shape, strict=True) if dim > 1)
@@ -233,7 +233,7 @@ def writable(out: object) -> Any:
         problem = f"has bytes in the other order ({out.dtype})"
     elif not out.flags.writeable:
         problem = "is read-only"
-    elif not _whole_elements_separately(out):
+    elif not _has_whole_elements(out):
         problem = f"has strides {out.strides} that are not whole elements of {out.dtype.itemsize} bytes"
     if problem is not None:
         raise ValueError(f"out {problem} and cannot be written in place; give another array")

@@ -64,7 +64,7 @@ class FileReport(NamedTuple):
     depth: Literal["not_looked_at", "recognised", "header", "structure", "content"]
     """How deeply it was examined."""
     answer: Verdict
-    """The worst of its findings. Without findings: "faulty" with a warning, "accepted" with one that is excluded,
+    """The worst of its findings. If none has one: "faulty" with a warning, "accepted" with one that is excluded,
     "unknown" if the file was not examined, and "clean" otherwise."""
     note: str | None
     """Why it was not examined more deeply."""

@@ -160,9 +160,9 @@ def create(
             folder without index.
         dialect: The format. `"xor"` and `"overwrite"` are folders that slime, miles, SkyRL and others read; `"sparse"`
             is a file that TRL reads. These three cannot add or remove tensors.
-        version: The number that another library gives the new version. Default: the number at the end of the name of
-            `path`: a folder `weight_v000012`, or a file such as `step_000012.safetensors`.
-        base_version: The number of the version before; default: one less than `version`.
+        version: The name that another library gives the new version (a number for `"sparse"`). Default: the number at
+            the end of the name of `path`: a folder `weight_v000012`, or a file such as `step_000012.safetensors`.
+        base_version: The name of the version before; default: one less than a `version` that is a number.
         checksum: The checksum of each tensor in such a folder.
         rename: Maps names in the checkpoint to those of the tensors in memory: a mapping or a function, as for `load`.
             Or the layout of the module, such as `"transformers5"`, whose experts are compared one by one.
@@ -355,7 +355,8 @@ def apply_into(
 
     Args:
         tensors: A module, or {name: tensor}, each contiguous and writable. For a tensor fused with others, give the
-            view of its rows. Tied tensors may have several names, if the deltas change all of these names alike.
+            view of its rows. Tied tensors may have several names, if the deltas
+            change alike all of these names that the checkpoint has.
         deltas: Paths, in the order in which they build on each other; or a folder of several.
         rename: Maps names in the checkpoint to those of the tensors: a mapping, or a function that returns None for a
             tensor that is not given, as for `load`. Or the layout of a module, such as `"transformers5"`.

@@ -47,7 +47,8 @@ _UNPACK = (
     ": set dtype='bfloat16' or another, or packed='decode', to decode it; packed='keep' keeps the bytes of the blocks"
 )
 PackedOption: TypeAlias = Literal["keep", "decode"] | None
-"""How packed weights are loaded: unchanged, or decoded, to bfloat16 where `dtype` does not apply."""
+"""How packed weights are loaded: unchanged (keep), or dequantized (decode), to bfloat16 where `dtype` does not apply.
+With `None`, blocks of GGUF are refused, and weights of several tensors (FP8, GPTQ, AWQ) are loaded as stored."""
 
 
 class ResolvedRequest(NamedTuple):

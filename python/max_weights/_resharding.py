@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 from max_weights._checkpoints import opened
 from max_weights._command_errors import report_error
-from max_weights._core import GGUFWeights, check_separately, escape, infos, place_file, printable
+from max_weights._core import GGUFWeights, check_disjoint, escape, infos, place_file, printable
 from max_weights._dtype import DType
 from max_weights._html import count, details, paragraph, table, view
 from max_weights._hub_folder import names_of, write_hub_files
@@ -216,7 +216,7 @@ def reshard(
         node, requested, plan, extra = _plan(node, checkpoint, Path(path), world_size, strategies, requested)
         if plan_only:
             return plan
-        extra = _composed_of(node, plan.folders[0], dtype, sync) if extra is None else extra
+        extra = _generated_files(node, plan.folders[0], dtype, sync) if extra is None else extra
         for rank, folder in enumerate(plan.folders):
             folder.mkdir(parents=True, exist_ok=True)
             save(
@@ -242,7 +242,7 @@ def reshard(
         return plan
 
 
-def _composed_of(node: WeightsNode, folder: Path, dtype: DTypeOption | None, sync: bool) -> list[Path]:
+def _generated_files(node: WeightsNode, folder: Path, dtype: DTypeOption | None, sync: bool) -> list[Path]:
     """Generate the files that come from the metadata of a GGUF file, for the first rank, before anything is written."""
     first = next(info.file for info in infos(node))
     kind = dtype if isinstance(dtype, str | DType) else None
@@ -266,7 +266,7 @@ def _plan(
     if isinstance(checkpoint, str | os.PathLike):
         read.add(os.fspath(checkpoint))
     folders = [folder / f"rank-{rank}" for rank in range(world_size)]
-    check_separately(folders, [file for file in read if os.path.exists(file)])
+    check_disjoint(folders, [file for file in read if os.path.exists(file)])
     old = sorted(one.name for one in folder.glob("rank-*") if one.name.removeprefix("rank-").isdecimal())
     old = [name for name in old if int(name.removeprefix("rank-")) >= world_size]
     if old:

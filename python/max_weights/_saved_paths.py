@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path, PosixPath, WindowsPath
 from typing import Literal, TypeAlias
 
-from max_weights._core import check_safetensors_name, check_separately, escape, place_file
+from max_weights._core import check_safetensors_name, check_disjoint, escape, place_file
 from max_weights.errors import ArgumentError
 
 __all__ = ["Form", "folder_path", "form_of", "paths_of", "place_text", "safetensors_path"]
@@ -64,7 +64,7 @@ def place_text(path: str | os.PathLike[str], text: str, read: Iterable[str | os.
         target.write_text(text, encoding="utf-8")
         return
     if target.is_file():
-        check_separately([target], [file for file in read if os.path.isfile(file)])
+        check_disjoint([target], [file for file in read if os.path.isfile(file)])
         with target.open("rb") as there:
             if b"\0" in there.read(4096):
                 raise ArgumentError(

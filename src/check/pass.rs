@@ -117,7 +117,7 @@ impl TensorPass {
                 if requested.hash || requested.rows { TensorScan::of_weight(checkpoint, number)? } else { None };
             let scan = match in_order {
                 Some(scan) => return self.read(&scan, &info, requested, progress, interrupt),
-                // The elements overlap and are far more than the file has: each byte is read once.
+                // Order is not needed, or the elements far outnumber those in the file: each stored element is read once.
                 None => TensorScan::once_of_weight(checkpoint, number)?,
             };
             let requested = PassRequest { values: requested.values, ..PassRequest::default() };

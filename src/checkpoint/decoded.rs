@@ -103,7 +103,7 @@ impl PlacedWeight {
     }
 }
 
-/// The decoded weights, sequentially.
+/// The decoded weights, back to back.
 #[derive(Debug)]
 struct DecodedSource {
     /// The checkpoint with the packed tensors.

@@ -27,7 +27,7 @@ pub trait Parse {
 pub fn drive<P: Parse>(mut parser: P, source: &dyn Source, interrupt: Interrupt<'_>) -> Result<P::Output> {
     loop {
         match parser.advance()? {
-            ParseProgress::Need(mut parts) => source.read_materialized(&mut parts, interrupt)?,
+            ParseProgress::Need(mut parts) => source.read_without_gaps(&mut parts, interrupt)?,
             ParseProgress::Done(output) => return Ok(output),
         }
     }

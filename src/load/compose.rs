@@ -73,7 +73,7 @@ impl Recipe {
                     from += position * of_piece[axis];
                     to += position * strides[axis];
                 }
-                let outside = || Error::Argument("a piece is outside its tensor".to_owned());
+                let outside = || Error::Argument("a piece extends beyond its tensor".to_owned());
                 let part_buffer = out.get_mut(bytes(to)..).ok_or_else(outside)?;
                 if row_len == line_len {
                     made.read_bytes(bytes(from), part_buffer.get_mut(..row_len).ok_or_else(outside)?, interrupt)?;

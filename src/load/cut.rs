@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use crate::source::{ReadCost, ReadRange};
 use crate::tensor::{Region, RegionBytes, axis_ranges};
 
-/// Rows closer than this are read together.
+/// Rows at most this far apart are read together.
 const MAX_GAP: u64 = ReadCost::DISK.max_gap();
 /// A longer row is not read whole.
 const LONG_ROW: usize = 1 << 20;

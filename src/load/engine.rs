@@ -98,7 +98,7 @@ impl LoadPlan {
         blocks: &'a mut [Block],
         outs: &'a mut [Option<Exclusive<Buffer>>],
     ) -> Result<Buffers<&'a mut [u8]>> {
-        check_separately(outs)?;
+        check_disjoint(outs)?;
         let mut buffers = Buffers::new();
         for (arena, block) in blocks.iter_mut().enumerate() {
             buffers.insert(RunTarget::Arena(arena), (0, block.as_mut_slice()));
@@ -429,7 +429,7 @@ fn coalesce<R>(jobs: Vec<ReadJob<'_, R>>, sizes: JobSizes) -> Vec<ReadJob<'_, R>
 }
 
 /// Fails if two tensors would be written to the same bytes.
-pub(super) fn check_separately(outs: &[Option<Exclusive<Buffer>>]) -> Result<()> {
+pub(super) fn check_disjoint(outs: &[Option<Exclusive<Buffer>>]) -> Result<()> {
     let mut spans: Vec<(usize, usize)> = Vec::new();
     for out in outs.iter().flatten().map(Exclusive::get).filter(|out| out.size() > 0) {
         let reach = out.reach();

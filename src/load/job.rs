@@ -32,7 +32,7 @@ pub(super) struct JobSizes {
     pub(super) streamed: usize,
     /// Gaps between rows up to this size are read along with the rows.
     pub(super) across: usize,
-    /// Pieces closer than this are read by one job.
+    /// Pieces at most this far apart are read by one job.
     pub(super) gap: u64,
 }
 

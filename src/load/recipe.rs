@@ -103,7 +103,7 @@ impl Recipe {
                     });
             if !fits {
                 return refused(format!(
-                    "piece {number}, {size:?} from {start:?} on, is outside a tensor of {shape:?}"
+                    "piece {number}, {size:?} from {start:?} on, extends beyond a tensor of {shape:?}"
                 ));
             }
         }

@@ -161,10 +161,10 @@ impl LoadStream {
         } else if budget < least {
             let piece = &pieces[largest];
             let name = name(piece);
-            let scratch_bytes = if reuse { "" } else { ", besides the previous one, which is still in use" };
+            let besides = if reuse { "" } else { ", besides the previous one, which is still in use" };
             let threads = if piece.staging_bytes(scratch) > 0 { ", plus memory for each thread" } else { "" };
             return Err(Error::Argument(format!(
-                "'{name}' takes {} bytes of memory while it is read{threads}{scratch_bytes}: max_memory must be at least {least}, not {budget}",
+                "'{name}' takes {} bytes of memory while it is read{threads}{besides}: max_memory must be at least {least}, not {budget}",
                 piece.len
             )));
         }

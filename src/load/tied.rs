@@ -13,7 +13,7 @@ use crate::text;
 use crate::workers::Interrupt;
 
 /// Advice for two names of one memory.
-const MAX_GAP_BYTES: &str = "untie the tensors, or leave out the name that the checkpoint does not have (rename=)";
+const UNTIE_ADVICE: &str = "untie the tensors, or leave out the name that the checkpoint does not have (rename=)";
 
 /// The memory range of a tensor from its first element to its last, its number, and its name.
 type Reach<'a> = (Range<usize>, usize, &'a str);
@@ -108,7 +108,7 @@ fn of_group(
 }
 
 fn refused(deltas: &[OpenedDelta], name: &str, cause: String) -> Error {
-    let fault = Diagnostic::new(rules::DELTA_TENSOR, cause).tensor(name).help(MAX_GAP_BYTES);
+    let fault = Diagnostic::new(rules::DELTA_TENSOR, cause).tensor(name).help(UNTIE_ADVICE);
     deltas.first().map_or_else(|| fault.clone().format(), |delta| fault.clone().path(delta.path()).format())
 }
 

@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicU64;
 
 use super::device_place::{DEVICE_ALIGN, DeviceRange, PAGES_FROM};
 use super::direct::DirectReader;
-use super::engine::check_separately;
+use super::engine::check_disjoint;
 use super::gds::GdsFiles;
 use super::job::{ReadJob, RunTarget};
 use super::load_plan::{LoadPlan, Route};
@@ -31,7 +31,7 @@ impl LoadPlan {
         done: &AtomicU64,
         interrupt: Interrupt<'_>,
     ) -> Result<Vec<Arc<Storage>>> {
-        check_separately(outs)?;
+        check_disjoint(outs)?;
         let mut memories: Vec<Arc<DeviceMemory>> = budget::list(self.arenas.len())?;
         for (number, arena) in self.arenas.iter().enumerate() {
             let index = arena.device.id();

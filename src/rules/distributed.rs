@@ -52,7 +52,7 @@ rules! {
         "no program writes this: the file is made so that its reader opens other files";
         "do not trust the checkpoint";
     DISTRIBUTED_SHAPE "MW-PT-511" "distributed.shape" Error:
-        "a piece is outside its tensor";
+        "a piece extends beyond its tensor";
         DAMAGED;
         SAVE_AGAIN;
     DISTRIBUTED_SHARED_ITEM "MW-PT-512" "distributed.shared-item" Error:

@@ -4,7 +4,7 @@ use super::{CUT, FETCH_AGAIN, HEADER_LIMIT, MADE, MEMORY_HELP, rules};
 
 const CONVERT_AGAIN: &str =
     "the file was not written by one of ggml's tools, or was changed since; convert it again from its source";
-const FETCH_BATCH: &str = "fetch or split all files of the set again together";
+const FETCH_TOGETHER: &str = "fetch or split all files of the set again together";
 const BYTES_ONLY: &str = "convert it with the program that wrote it; its bytes can be read and copied unchanged";
 const TWICE: &str = "a metadata editor added it instead of replacing it; readers differ in which of the two they take";
 const LENGTHS: &str = "the file was cut short or damaged, so that a length is read from the wrong bytes, or it is made to exhaust its reader";
@@ -140,15 +140,15 @@ rules! {
     GGUF_SPLIT_COUNT "MW-GG-033" "gguf.split-count" Warning:
         "the files of a set disagree on how many there are";
         MIXED;
-        FETCH_BATCH;
+        FETCH_TOGETHER;
     GGUF_SPLIT_DUPLICATE "MW-GG-034" "gguf.split-duplicate" Warning:
         "a tensor is in two files of a set";
         MIXED;
-        FETCH_BATCH;
+        FETCH_TOGETHER;
     GGUF_SPLIT_KEYS "MW-GG-035" "gguf.split-keys" Warning:
         "the keys about the set of files are missing or are not numbers";
         "a file that is not part of the set is named like one, or a custom program split the model";
-        FETCH_BATCH;
+        FETCH_TOGETHER;
     GGUF_SPLIT_MISSING "MW-GG-036" "gguf.split-missing" Warning:
         "files of the set are missing";
         "the download is not complete, or only some files were given";
@@ -156,11 +156,11 @@ rules! {
     GGUF_SPLIT_NO "MW-GG-037" "gguf.split-no" Warning:
         "the number of a file in its set contradicts its name or the other files";
         "files were renamed, or copied over each other";
-        FETCH_BATCH;
+        FETCH_TOGETHER;
     GGUF_SPLIT_TOTAL "MW-GG-038" "gguf.split-total" Warning:
         "the files of a set do not have as many tensors in total as they say";
         MIXED;
-        FETCH_BATCH;
+        FETCH_TOGETHER;
     GGUF_STRING_LENGTH "MW-GG-039" "gguf.string-length" Error:
         "a string claims more bytes than the file has left";
         LENGTHS;

@@ -31,7 +31,7 @@ rules! {
     REPOSITORY_HARD_LINK "MW-EX-306" "repository.hard-link" Note:
         "a file has another name elsewhere, by which its bytes can be changed";
         "a cache or a copy made with hard links created the folder";
-        "copy the files if no other user may change them";
+        "copy the files if other users must not be able to change them";
     REPOSITORY_INDEX_BACKSLASH "MW-EX-307" "repository.index-backslash" Warning:
         "an index names a file with backslashes, which separate folders on Windows only";
         "the index was written on Windows, with paths put together by hand";

@@ -82,7 +82,7 @@ pub trait Source: Send + Sync + fmt::Debug {
 
     /// Fills all parts, without a use for the bytes between them, such as the headers of the members of an archive. A source that reads across gaps
     /// to save requests then reads only small ones.
-    fn read_materialized(&self, parts: &mut [ReadRange<'_>], interrupt: Interrupt<'_>) -> Result<()> {
+    fn read_without_gaps(&self, parts: &mut [ReadRange<'_>], interrupt: Interrupt<'_>) -> Result<()> {
         self.read(parts, interrupt)
     }
 

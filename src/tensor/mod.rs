@@ -20,7 +20,7 @@ use crate::error::{Diagnostic, Result};
 use crate::quant::Encoding;
 use crate::rules;
 
-/// A range of bytes in one file. Its constructors check it against the file's length.
+/// A range of bytes in one file. `within` and `part` check it against the file's length; `of_made` is for bytes in no file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Span {
     start: u64,

@@ -53,7 +53,7 @@ pub fn update(
     if is_url(target) {
         let path = text::path(target);
         return Err(Error::Argument(format!(
-            "{path}: deltas can be applied to files on a disk: convert [base, deltas] to a URL"
+            "{path}: deltas can be applied only to files on a disk: convert [base, deltas] to a URL"
         )));
     }
     let all = OpenedDelta::open_all(deltas, open)?;

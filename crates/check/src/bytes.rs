@@ -180,7 +180,7 @@ impl RandomRead for OpenFile<'_> {
         }
         let mut requested: Vec<ReadRange<'_>> =
             buffers.iter_mut().map(|(offset, bytes)| ReadRange { offset: *offset, bytes }).collect();
-        self.source.read_materialized(&mut requested, self.interrupt)?;
+        self.source.read_without_gaps(&mut requested, self.interrupt)?;
         for (offset, piece) in buffers {
             fetched.borrow_mut().keep(offset, piece);
         }

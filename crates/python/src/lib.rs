@@ -115,7 +115,7 @@ fn core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(function!(load::get_threads, module)?)?;
     module.add_function(function!(load::limit_threads, module)?)?;
     module.add_function(function!(load::load_tensors, module)?)?;
-    module.add_function(function!(save::check_separately, module)?)?;
+    module.add_function(function!(save::check_disjoint, module)?)?;
     module.add_function(function!(save::check_safetensors_name, module)?)?;
     module.add_function(function!(save::place_file, module)?)?;
     module.add_function(function!(save::save_converted, module)?)?;

@@ -44,11 +44,11 @@ imported! {
         TO_NUMPY = "to_numpy",
         TO_TORCH = "to_torch",
         WRITABLE = "writable",
-        WRITABILITY_UNKNOWN = "writable_unsaid",
+        WRITABILITY_UNKNOWN = "writability_unknown",
     }
     "_devices" => {
         DEVICE = "Device",
-        PLACE = "place",
+        PARSE_DEVICE = "parse_device",
     }
     "_dtype" => {
         DTYPE = "DType",

@@ -12,7 +12,7 @@ use crate::tensor::PyTensor;
 
 /// The device of an argument. A missing one is an error when it is used.
 pub(crate) fn device_from_python(device: &Bound<'_, PyAny>) -> PyResult<Device> {
-    let (label, index): (String, u32) = package::PLACE.get(device.py())?.call1((device,))?.extract()?;
+    let (label, index): (String, u32) = package::PARSE_DEVICE.get(device.py())?.call1((device,))?.extract()?;
     Ok(if label == "cpu" { Device::Cpu } else { Device::Cuda(index) })
 }
 

@@ -127,7 +127,7 @@ pub(crate) fn serialize_tensors<'py>(
 
 /// Refuses output files and folders that are inputs, or are inside them.
 #[pyfunction]
-pub(crate) fn check_separately(targets: Vec<PathBuf>, inputs: Vec<PathBuf>) -> PyResult<()> {
+pub(crate) fn check_disjoint(targets: Vec<PathBuf>, inputs: Vec<PathBuf>) -> PyResult<()> {
     let inputs = WriteInputs::new(inputs);
     targets.iter().try_for_each(|target| inputs.check(target)).map_err(|error| invalid(&error))
 }

@@ -24,7 +24,7 @@ use crate::tensor::PyTensor;
 ///     backend: 'auto', 'read' or 'direct'.
 ///     threads: How many; None for the best number.
 ///     drop_cache: Remove from the page cache what was read.
-///     max_memory: The most host memory of tensors that are being read, wait, are in use, or are copied to a device; None for the default.
+///     max_memory: The most host memory of tensors that are being read, wait, were returned last, or are being copied to a device; None for the default.
 ///     reuse: Reuse the memory of a tensor when the next one is requested.
 ///     device: Where they go; None for host memory.
 ///     verify: The digest of each, which is compared with that of the stored elements before the tensor is returned.
@@ -73,7 +73,7 @@ impl TensorStream {
         })
     }
 
-    /// The most bytes of host memory of tensors that are being read, wait, are in use, or are copied.
+    /// The most bytes of host memory of tensors that are being read, wait, were returned last, or are being copied.
     #[getter]
     fn max_memory(&self) -> usize {
         self.stream.budget()

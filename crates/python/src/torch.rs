@@ -258,7 +258,7 @@ impl<'py> Build<'_, 'py> {
             return Err(PyMemoryError::new_err(declared));
         }
         let first = declared.lines().next().unwrap_or_default().chars().take(DECLARED).flat_map(char::escape_debug);
-        let cause = format!("torch cannot make what the file describes: {}", first.collect::<String>());
+        let cause = format!("torch cannot build the values in the file: {}", first.collect::<String>());
         let fault = Diagnostic { offset: position, ..Diagnostic::new(rules::TORCH_REFUSED, cause) };
         let failure = PyErr::from(BindingFailure::from(fault.path(self.file.path()).format()));
         failure.set_cause(py, Some(error));

@@ -122,8 +122,8 @@ impl Bucket {
             ..GetOptions::default()
         };
         let store = self.store()?;
-        let parse_range = async { (store.get_opts(&key, options).await, ADDRESS.with(Cell::take)) };
-        let (result, address) = ADDRESS.scope(Cell::default(), parse_range).await;
+        let request = async { (store.get_opts(&key, options).await, ADDRESS.with(Cell::take)) };
+        let (result, address) = ADDRESS.scope(Cell::default(), request).await;
         let result = result.map_err(of_store)?;
         let (total, found) = (result.meta.size, tag_of(&result.meta));
         if let Some(expected) = tag
@@ -151,8 +151,8 @@ impl Bucket {
         let (mut page_token, mut tokens) = (None, HashSet::new());
         for _ in 0..MAX_PAGES {
             let delimiter = (!below).then_some(Cow::Borrowed("/"));
-            let parse_range = PaginatedListOptions { delimiter, page_token, ..PaginatedListOptions::default() };
-            let page = store.list_paginated(front.as_deref(), parse_range).await.map_err(of_store)?;
+            let options = PaginatedListOptions { delimiter, page_token, ..PaginatedListOptions::default() };
+            let page = store.list_paginated(front.as_deref(), options).await.map_err(of_store)?;
             for object in &page.result.objects {
                 let name = object.location.as_ref().strip_prefix(prefix).unwrap_or_default().trim_start_matches('/');
                 if !name.is_empty() {
@@ -287,7 +287,7 @@ impl HttpService for Service {
             }
             return Ok(HttpResponse::from_parts(parts, text.into()));
         }
-        // A request for a range gets its answer, whatever the status. Any other answer is an error, or does not match the request.
+        // A successful answer to a range request must have that range, whether its status is 200 or 206. Any other answer is an error.
         let failure = match range {
             _ if !parts.status.is_success() => None,
             Some(range) => match Head::of(parts.status, &parts.headers, &range, None) {

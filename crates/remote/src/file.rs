@@ -3,7 +3,7 @@
 use std::fmt;
 use std::future::Future;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -16,11 +16,10 @@ use max_weights::{Error, Result};
 use sha2::{Digest, Sha256};
 
 use crate::bucket::Bucket;
-use crate::failure::{FailureClass, RequestFailure, caught, code};
-use crate::options::RemoteOptions;
-use crate::pacing::ServerPacing;
+use crate::failure::{RequestFailure, code};
 use crate::ranges::{Lengths, Request, requests};
 use crate::response::{ResponseBody, display_range};
+use crate::retry::{RequestContext, retry};
 use crate::runtime::wait;
 use crate::web::WebFile;
 
@@ -28,15 +27,10 @@ use crate::web::WebFile;
 pub(crate) const FIRST: u64 = 128 << 10;
 /// How much of a file is searched for an error of the server.
 const MAX_TEXT: usize = 4 << 10;
-/// The most retries for a server that never answered: its name may be wrong.
-const FEW_RETRIES: u32 = 2;
 /// Gaps of at most this many bytes are read even if the caller does not allow gaps.
 const MAX_GAP_BYTES: u64 = 16 << 10;
 /// A rate in bytes per second below which a stream counts as stalled.
 const SLOWEST: f64 = 1000.0;
-/// The bounds of the backoff before a retry.
-const MIN_BACKOFF_SECONDS: f64 = 0.1;
-const MAX_BACKOFF_SECONDS: f64 = 10.0;
 
 /// Where a file is.
 #[derive(Debug)]
@@ -54,20 +48,13 @@ impl FileLocation {
     }
 }
 
-/// How requests to a server are made.
-#[derive(Debug, Clone)]
-pub(crate) struct Asking {
-    pub(crate) pacing: Arc<ServerPacing>,
-    pub(crate) options: Arc<RemoteOptions>,
-}
-
 /// A remote file, as of its opening.
 pub(crate) struct RemoteFile {
     url: PathBuf,
     /// The requested URL.
     address: String,
     place: FileLocation,
-    asking: Asking,
+    context: RequestContext,
     origin: Arc<Origin>,
     tag: Option<String>,
     /// The first bytes.
@@ -83,13 +70,13 @@ impl fmt::Debug for RemoteFile {
 
 impl RemoteFile {
     /// Opens a file by fetching its first bytes, together with its length and identity.
-    pub(crate) async fn open(url: PathBuf, place: FileLocation, asking: Asking) -> Result<Self> {
+    pub(crate) async fn open(url: PathBuf, place: FileLocation, context: RequestContext) -> Result<Self> {
         let mut first = Vec::new();
-        let got = tried(&asking, &url, "open it", async |_| {
+        let got = retry(&context, &url, "open it", async |_| {
             first.clear();
-            let _pass = asking.pacing.enter().await;
+            let _pass = context.pacing.enter().await;
             let began = Instant::now();
-            let answer = match head(place.get(0..FIRST, None), asking.options.stall).await {
+            let answer = match head(place.get(0..FIRST, None), context.options.stall).await {
                 Err(failure) if failure.is_beyond_the_end() => return Ok((0, None, String::new())),
                 answer => answer?,
             };
@@ -97,7 +84,7 @@ impl RemoteFile {
             let (range, total, tag, address) =
                 (answer.range.clone(), answer.total, answer.tag.clone(), answer.address.clone());
             let len = range.end;
-            let mut body = Body::new(answer, asking.options.stall);
+            let mut body = Body::new(answer, context.options.stall);
             while let Some(chunk) = body.next().await? {
                 if first.len() + chunk.len() > len as usize {
                     return Err(RequestFailure::wrong(format!(
@@ -115,7 +102,7 @@ impl RemoteFile {
             if (first.len() as u64) < len {
                 return Err(RequestFailure::again(format!("only {} of {len} bytes arrived", first.len())));
             }
-            asking.pacing.on_success(latency, len, began.elapsed());
+            context.pacing.on_success(latency, len, began.elapsed());
             Ok((total, tag, address))
         });
         let (len, tag, address) = got.await?;
@@ -128,7 +115,7 @@ impl RemoteFile {
             FileLocation::Object(..) => "an object store",
         };
         let origin = Arc::new(Origin { absolute: path.clone(), path, fingerprint });
-        Ok(Self { url, address, place, asking, origin, tag, first, kind })
+        Ok(Self { url, address, place, context, origin, tag, first, kind })
     }
 
     /// Its address and the tag of its content; `None` if the server has no exact tag. A time has a resolution of seconds, and a weak tag identifies
@@ -150,7 +137,7 @@ impl RemoteFile {
 
     /// How long a stream may stall.
     pub(crate) fn stall(&self) -> Duration {
-        self.asking.options.stall
+        self.context.options.stall
     }
 
     /// Fetches the range of one request, and resumes where a failed try ended.
@@ -158,11 +145,11 @@ impl RemoteFile {
         let whole = request.range.clone();
         let mut at = whole.start;
         let action = format!("read bytes {}", display_range(&whole));
-        tried(&self.asking, &self.url, &action, async |_| {
-            let _pass = self.asking.pacing.enter().await;
+        retry(&self.context, &self.url, &action, async |_| {
+            let _pass = self.context.pacing.enter().await;
             let began = Instant::now();
             let rest = at..whole.end;
-            let answer = match head(self.place.get(rest.clone(), self.tag.as_deref()), self.asking.options.stall).await
+            let answer = match head(self.place.get(rest.clone(), self.tag.as_deref()), self.context.options.stall).await
             {
                 // The bytes existed when it was opened.
                 Err(failure) if failure.is_beyond_the_end() => {
@@ -183,7 +170,7 @@ impl RemoteFile {
                 return Err(RequestFailure::wrong(cause));
             }
             let latency = began.elapsed();
-            let mut body = Body::new(answer, self.asking.options.stall);
+            let mut body = Body::new(answer, self.context.options.stall);
             while let Some(chunk) = body.next().await? {
                 let end = at + chunk.len() as u64;
                 if end > whole.end {
@@ -198,7 +185,7 @@ impl RemoteFile {
             if at < whole.end {
                 return Err(RequestFailure::again(format!("the answer ended {} bytes early", whole.end - at)));
             }
-            self.asking.pacing.on_success(latency, rest.end - rest.start, began.elapsed());
+            self.context.pacing.on_success(latency, rest.end - rest.start, began.elapsed());
             Ok(())
         })
         .await
@@ -234,79 +221,6 @@ impl Body {
     }
 }
 
-/// Retries until it succeeds, or a failure is permanent.
-pub(crate) async fn tried<T>(
-    asking: &Asking,
-    url: &Path,
-    action: &str,
-    mut once: impl AsyncFnMut(u32) -> Result<T, RequestFailure>,
-) -> Result<T> {
-    let mut tries = RetryPolicy::default();
-    loop {
-        let failure = match caught(once(tries.number)).await {
-            Ok(value) => return Ok(value),
-            Err(failure) => failure,
-        };
-        if let Err((failure, tries, time)) = tries.wait(asking, failure).await {
-            return Err(failure.error(url, action, tries, time));
-        }
-    }
-}
-
-/// The same for a task, whose future may move to another thread. Returns the last failure, the number of tries, and their time.
-pub(crate) async fn tried_or<T, F: Future<Output = Result<T, RequestFailure>>>(
-    asking: &Asking,
-    mut once: impl FnMut(u32) -> F,
-) -> Result<T, (RequestFailure, u32, Duration)> {
-    let mut tries = RetryPolicy::default();
-    loop {
-        match caught(once(tries.number)).await {
-            Ok(value) => return Ok(value),
-            Err(failure) => tries.wait(asking, failure).await?,
-        }
-    }
-}
-
-#[derive(Debug)]
-struct RetryPolicy {
-    began: Instant,
-    /// The current try, from 1 on.
-    number: u32,
-}
-
-impl Default for RetryPolicy {
-    fn default() -> Self {
-        Self { began: Instant::now(), number: 1 }
-    }
-}
-
-impl RetryPolicy {
-    /// Waits until the next try after a failure.
-    ///
-    /// # Errors
-    /// The failure is permanent, or the retries are exhausted. It comes with the number of tries and their time.
-    async fn wait(&mut self, asking: &Asking, failure: RequestFailure) -> Result<(), (RequestFailure, u32, Duration)> {
-        let retries = match failure.class {
-            FailureClass::Again { wait, slower } => {
-                asking.pacing.on_throttle(slower, wait);
-                asking.options.retries
-            }
-            FailureClass::Unreachable if asking.pacing.has_answered() => asking.options.retries,
-            FailureClass::Unreachable => asking.options.retries.min(FEW_RETRIES),
-            _ => 0,
-        };
-        if self.number > retries {
-            return Err((failure, self.number, self.began.elapsed()));
-        }
-        // Jitter, so that retries do not arrive at the same time.
-        let most = (MIN_BACKOFF_SECONDS * f64::from(1 << self.number.min(10))).min(MAX_BACKOFF_SECONDS);
-        let share = f64::from(self.began.elapsed().subsec_nanos() % 1_000) / 1_000.0;
-        tokio::time::sleep(Duration::from_secs_f64(most * (0.5 + share / 2.0))).await;
-        self.number += 1;
-        Ok(())
-    }
-}
-
 /// The head of an answer; a failure if it does not arrive within `stall`.
 async fn head(
     answer: impl Future<Output = Result<ResponseBody, RequestFailure>>,
@@ -327,7 +241,7 @@ impl Source for RemoteFile {
         self.read_across_gaps(parts, self.cost().max_gap(), interrupt)
     }
 
-    fn read_materialized(&self, parts: &mut [ReadRange<'_>], interrupt: Interrupt<'_>) -> Result<()> {
+    fn read_without_gaps(&self, parts: &mut [ReadRange<'_>], interrupt: Interrupt<'_>) -> Result<()> {
         self.read_across_gaps(parts, MAX_GAP_BYTES, interrupt)
     }
 
@@ -340,7 +254,7 @@ impl Source for RemoteFile {
     }
 
     fn cost(&self) -> ReadCost {
-        self.asking.pacing.cost()
+        self.context.pacing.cost()
     }
 }
 
@@ -370,10 +284,10 @@ impl RemoteFile {
         if missing.is_empty() {
             return Ok(());
         }
-        let requested = self.asking.options.request_bytes.map(Lengths::at_most);
-        let requests = requests(missing, gap, requested.unwrap_or_else(|| self.asking.pacing.lengths()));
-        let in_flight = self.asking.options.requests;
-        wait(interrupt, self.asking.options.timeout, ("read it", &self.url), async {
+        let requested = self.context.options.request_bytes.map(Lengths::at_most);
+        let requests = requests(missing, gap, requested.unwrap_or_else(|| self.context.pacing.lengths()));
+        let in_flight = self.context.options.requests;
+        wait(interrupt, self.context.options.timeout, ("read it", &self.url), async {
             stream::iter(requests).map(|request| self.fetch(request)).buffer_unordered(in_flight).try_collect().await
         })
     }

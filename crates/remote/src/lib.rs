@@ -27,6 +27,7 @@ mod pacing;
 mod parts;
 mod ranges;
 mod response;
+mod retry;
 mod runtime;
 mod sync;
 mod upload;
@@ -50,10 +51,11 @@ pub use options::{CacheOptions, CredentialFields, Credentials, Provider, RemoteO
 use crate::bucket::Bucket;
 use crate::cache::Cache;
 use crate::failure::RequestFailure;
-use crate::file::{Asking, FileLocation, RemoteFile};
+use crate::file::{FileLocation, RemoteFile};
 use crate::hub::Hub;
 use crate::hub_cache::{HubFile, offline};
 use crate::pacing::ServerPacing;
+use crate::retry::{RequestContext, retry};
 use crate::upload::ObjectUpload;
 use crate::url::{StoreKind, UrlAddress};
 use crate::web::WebFile;
@@ -103,7 +105,7 @@ impl Remote {
         }
     }
 
-    fn asking(&self, url: &Path) -> Asking {
+    fn context(&self, url: &Path) -> RequestContext {
         let server = server_of(url);
         let pacing = self
             .pacings
@@ -111,7 +113,7 @@ impl Remote {
             .entry(server)
             .or_insert_with(|| Arc::new(ServerPacing::new(self.options.requests)))
             .clone();
-        Asking { pacing, options: self.options.clone() }
+        RequestContext { pacing, options: self.options.clone() }
     }
 
     /// The object of a URL, for writing.
@@ -139,7 +141,7 @@ impl Remote {
     /// The files in a folder; with `below`, in its subfolders, too.
     fn files(&self, folder: &Path, below: bool, interrupt: Interrupt<'_>) -> Result<Option<FolderObjects>> {
         let address = UrlAddress::of(folder, self.options.allow_http)?;
-        let asking = self.asking(folder);
+        let context = self.context(folder);
         let listed = |names: Vec<String>, folder: PathBuf| {
             if names.is_empty() {
                 return Err(Error::MissingFile { path: store::redacted(&folder), near: Vec::new() });
@@ -151,7 +153,7 @@ impl Remote {
             UrlAddress::Bucket { kind, bucket, key } => {
                 let bucket = self.bucket(kind, &bucket);
                 let names = runtime::wait(interrupt, self.options.timeout, ("list it", folder), async {
-                    file::tried(&asking, folder, "list it", async |_| bucket.list(&key, below).await).await
+                    retry(&context, folder, "list it", async |_| bucket.list(&key, below).await).await
                 })?;
                 listed(names, folder.to_path_buf())
             }
@@ -162,7 +164,7 @@ impl Remote {
                         hub_cache::files(&model, &revision)?.ok_or_else(missing)?
                     }
                     None => runtime::wait(interrupt, self.options.timeout, ("list it", folder), async {
-                        file::tried(&asking, folder, "list it", async |_| {
+                        retry(&context, folder, "list it", async |_| {
                             Hub::new(&self.options)?.files(&model, &revision).await
                         })
                         .await
@@ -203,7 +205,7 @@ impl Remote {
             if !file.is_of_commit() && file.is_known() {
                 // The cache may have an old state of a branch.
                 let requested = async |_| Hub::new(&self.options)?.files(&model, &revision).await;
-                commit = Some(file::tried(&self.asking(&url), &url, "open it", requested).await?.0);
+                commit = Some(retry(&self.context(&url), &url, "open it", requested).await?.0);
             }
             if let Some(commit) = &commit {
                 url = format!("hf://{model}@{commit}/{path}").into();
@@ -216,8 +218,8 @@ impl Remote {
             }
         }
         let place = self.place(&url)?;
-        let asking = self.asking(&url);
-        Ok(OpenedFile::Remote(Box::new(RemoteFile::open(url, place, asking).await?)))
+        let context = self.context(&url);
+        Ok(OpenedFile::Remote(Box::new(RemoteFile::open(url, place, context).await?)))
     }
 }
 
@@ -278,13 +280,13 @@ impl ObjectStore for Remote {
         interrupt: Interrupt<'_>,
     ) -> Result<Box<dyn StoreUpload>> {
         let (bucket, key) = self.object(url)?;
-        let place = (url.to_path_buf(), bucket, key, self.asking(url));
+        let place = (url.to_path_buf(), bucket, key, self.context(url));
         Ok(Box::new(ObjectUpload::begin(place, len, holes, if_exists, interrupt)?))
     }
 
     fn join(&self, url: &Path, len: u64, (part, name): (u64, &str)) -> Result<Box<dyn StoreUpload>> {
         let (bucket, key) = self.object(url)?;
-        let place = (url.to_path_buf(), bucket, key, self.asking(url));
+        let place = (url.to_path_buf(), bucket, key, self.context(url));
         Ok(Box::new(ObjectUpload::join(place, len, part, name)?))
     }
 
@@ -302,7 +304,7 @@ impl ObjectStore for Remote {
                 // Separately, so that an error names the URL.
                 for ((url, ..), key) in group.iter().zip(&keys) {
                     let once = async |_| bucket.remove(std::slice::from_ref(key)).await;
-                    file::tried(&self.asking(url), url, "remove it", once).await?;
+                    retry(&self.context(url), url, "remove it", once).await?;
                 }
             }
             Ok(())

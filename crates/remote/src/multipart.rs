@@ -16,9 +16,9 @@ use tokio::task::JoinHandle;
 use crate::bucket::Bucket;
 use crate::existing::ExistingObject;
 use crate::failure::{FailureClass, RequestFailure};
-use crate::file::{Asking, tried_or};
 use crate::object::ObjectHead;
 use crate::parts::patience;
+use crate::retry::{RequestContext, retry_task};
 use crate::runtime::handle;
 use crate::url::StoreKind;
 
@@ -35,14 +35,14 @@ const MEANWHILE: &str = "which was created meanwhile";
 type ListingRequest = (Instant, JoinHandle<Result<Option<ObjectHead>, RequestFailure>>);
 
 /// The destination of an upload, and how requests to it are made.
-pub(crate) type UploadDestination = (PathBuf, Arc<Bucket>, String, Asking);
+pub(crate) type UploadDestination = (PathBuf, Arc<Bucket>, String, RequestContext);
 
 /// An upload in progress, as the store knows it.
 pub(crate) struct Multipart {
     pub(crate) url: PathBuf,
     pub(crate) bucket: Arc<Bucket>,
     pub(crate) key: String,
-    pub(crate) asking: Asking,
+    pub(crate) context: RequestContext,
     pub(crate) len: u64,
     /// The bytes of each part but for the last one.
     pub(crate) part: u64,
@@ -54,9 +54,14 @@ pub(crate) struct Multipart {
 }
 
 impl Multipart {
-    pub(crate) fn new((url, bucket, key, asking): UploadDestination, len: u64, part: u64, if_exists: IfExists) -> Self {
+    pub(crate) fn new(
+        (url, bucket, key, context): UploadDestination,
+        len: u64,
+        part: u64,
+        if_exists: IfExists,
+    ) -> Self {
         let (id, before) = (OnceCell::new(), Mutex::default());
-        Self { url, bucket, key, asking, len, part, if_exists, id, before }
+        Self { url, bucket, key, context, len, part, if_exists, id, before }
     }
 
     pub(crate) fn parts(&self) -> usize {
@@ -70,7 +75,7 @@ impl Multipart {
 
     /// The existing object, if it may be the same.
     pub(crate) async fn look(&self) -> Result<Option<ExistingObject>> {
-        match self.tried("look for it", |_| self.bucket.head(&self.key)).await {
+        match self.retry("look for it", |_| self.bucket.head(&self.key)).await {
             Ok(None) => Ok(None),
             Ok(Some(present)) if self.if_exists == IfExists::Same && present.len == self.len => {
                 Ok(Some(ExistingObject::new(present.tag)))
@@ -95,11 +100,11 @@ impl Multipart {
         self.if_exists.refused(&self.url, differs)
     }
 
-    async fn tried<T, F>(&self, action: &str, once: impl FnMut(u32) -> F) -> Result<T>
+    async fn retry<T, F>(&self, action: &str, once: impl FnMut(u32) -> F) -> Result<T>
     where
         F: Future<Output = Result<T, RequestFailure>>,
     {
-        tried_or(&self.asking, once).await.map_err(|(failure, tries, time)| {
+        retry_task(&self.context, once).await.map_err(|(failure, tries, time)| {
             if failure.class == FailureClass::Changed && self.if_exists != IfExists::Replace && tries == 1 {
                 return self.is_present(MEANWHILE);
             }
@@ -110,28 +115,28 @@ impl Multipart {
     /// Begins the upload, if it is not begun. Returns its name.
     pub(crate) async fn begin(&self) -> Result<MultipartId> {
         let begin = |_| async { self.id.get_or_try_init(|| self.bucket.begin(&self.key)).await.cloned() };
-        self.tried("begin an upload", begin).await
+        self.retry("begin an upload", begin).await
     }
 
     pub(crate) async fn send(&self, number: usize, bytes: Bytes) -> Result<PartId> {
         let action = format!("upload part {} of {}", number + 1, self.parts());
-        self.tried(&action, |try_number| self.send_once(number, bytes.clone(), try_number)).await
+        self.retry(&action, |try_number| self.send_once(number, bytes.clone(), try_number)).await
     }
 
     async fn send_once(&self, number: usize, bytes: Bytes, try_number: u32) -> Result<PartId, RequestFailure> {
-        let _pass = self.asking.pacing.enter().await;
-        let patience = patience(self.asking.options.stall, bytes.len() as u64, try_number);
+        let _pass = self.context.pacing.enter().await;
+        let patience = patience(self.context.options.stall, bytes.len() as u64, try_number);
         let sent = async {
             let id = self.id.get_or_try_init(|| self.bucket.begin(&self.key)).await?;
             self.bucket.put_part(&self.key, id, number, bytes).await
         };
         let part = within(patience, sent).await?;
-        self.asking.pacing.sent();
+        self.context.pacing.sent();
         Ok(part)
     }
 
     pub(crate) async fn abort(&self, id: &MultipartId) -> Result<()> {
-        self.tried("abort the upload", |_| self.abort_once(id)).await
+        self.retry("abort the upload", |_| self.abort_once(id)).await
     }
 
     async fn abort_once(&self, id: &MultipartId) -> Result<(), RequestFailure> {
@@ -144,11 +149,11 @@ impl Multipart {
     /// Sends a short file, in one request.
     pub(crate) async fn put(&self, bytes: Bytes) -> Result<()> {
         let bytes = &bytes;
-        self.tried("upload it", |number| async move {
-            let _pass = self.asking.pacing.enter().await;
+        self.retry("upload it", |number| async move {
+            let _pass = self.context.pacing.enter().await;
             let put = self.bucket.put(&self.key, bytes.clone(), self.if_exists);
-            within(patience(self.asking.options.stall, bytes.len() as u64, number), put).await?;
-            self.asking.pacing.sent();
+            within(patience(self.context.options.stall, bytes.len() as u64, number), put).await?;
+            self.context.pacing.sent();
             Ok(())
         })
         .await
@@ -158,8 +163,8 @@ impl Multipart {
     pub(crate) fn ask_before(self: &Arc<Self>) -> Result<()> {
         let mut before = self.before.lock().unwrap_or_else(PoisonError::into_inner);
         if before.is_none() {
-            let asking = self.clone();
-            let requested = handle()?.spawn(async move { asking.bucket.head(&asking.key).await });
+            let context = self.clone();
+            let requested = handle()?.spawn(async move { context.bucket.head(&context.key).await });
             *before = Some((Instant::now(), requested));
         }
         Ok(())
@@ -179,7 +184,7 @@ impl Multipart {
             return Err(self.is_present(MEANWHILE));
         }
         let before = &before;
-        self.tried("complete the upload", |number| async move {
+        self.retry("complete the upload", |number| async move {
             let completed = self.bucket.complete(&self.key, id, parts, self.if_exists);
             match within(COMPLETED_WITHIN, completed).await {
                 // An earlier try may have succeeded without our receiving the answer.

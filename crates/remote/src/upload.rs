@@ -66,7 +66,7 @@ impl ObjectUpload {
         let mut shared = UploadState::new(Multipart::new(place, len, part, if_exists), holes, len <= part);
         let to = &shared.to;
         if if_exists != IfExists::Replace {
-            shared.existing = wait(interrupt, to.asking.options.timeout, ("look for it", &to.url), to.look())?;
+            shared.existing = wait(interrupt, to.context.options.timeout, ("look for it", &to.url), to.look())?;
         }
         Ok(Self(Arc::new(shared)))
     }
@@ -88,7 +88,7 @@ impl ObjectUpload {
 
 impl UploadState {
     fn new(to: Multipart, holes: &[Range<u64>], is_short: bool) -> Self {
-        let memory = PartMemory::new(to.part, to.asking.options.requests.clamp(1, AT_ONCE));
+        let memory = PartMemory::new(to.part, to.context.options.requests.clamp(1, AT_ONCE));
         // If too many others wait, too, it is sent before it is renamed, as its only part.
         let whole = is_short.then(|| memory.reserve_whole(to.len)).flatten();
         let come = holes.iter().map(|hole| hole.end - hole.start).sum();
@@ -138,8 +138,8 @@ impl UploadState {
         }
         if !existing.has_these(to.parts()) {
             let place = FileLocation::Object(to.bucket.clone(), to.key.clone());
-            let opened = RemoteFile::open(to.url.clone(), place, to.asking.clone());
-            let file = wait(interrupt, to.asking.options.timeout, ("open it", &to.url), opened)?;
+            let opened = RemoteFile::open(to.url.clone(), place, to.context.clone());
+            let file = wait(interrupt, to.context.options.timeout, ("open it", &to.url), opened)?;
             if file.len() != to.len {
                 return Err(to.is_present(&format!("which has {} bytes and not {}", file.len(), to.len)));
             }
@@ -350,7 +350,7 @@ impl StoreUpload for ObjectUpload {
         if shared.is_whole {
             return Ok((shared.to.part, None));
         }
-        let timeout = shared.to.asking.options.timeout;
+        let timeout = shared.to.context.options.timeout;
         let name = wait(interrupt, timeout, ("begin an upload", &shared.to.url), shared.to.begin())?;
         self.0.has_others.store(true, Ordering::Relaxed);
         Ok((self.0.to.part, Some(name)))

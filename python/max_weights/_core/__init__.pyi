@@ -83,7 +83,7 @@ __all__ = [
     "apply_deltas_to",
     "buffers",
     "check_safetensors_name",
-    "check_separately",
+    "check_disjoint",
     "command_line",
     "data_of_all",
     "delta_header",
@@ -361,7 +361,7 @@ def save_tensors(path: str, names: Sequence[str], tensors: Sequence[Buffer], met
                  store: RemoteStore | None = None, if_exists: str = "replace") -> list[Path]: ...  # fmt: skip
 def serialize_tensors(names: Sequence[str], tensors: Sequence[Buffer], metadata: Mapping[str, str] | None, *,
                       alignment: int) -> bytes: ...  # fmt: skip
-def check_separately(targets: Sequence[str | PathLike[str]], inputs: Sequence[str | PathLike[str]]) -> None:
+def check_disjoint(targets: Sequence[str | PathLike[str]], inputs: Sequence[str | PathLike[str]]) -> None:
     """Refuses output files and folders that are inputs, lie in one, or contain one."""
 
 def check_safetensors_name(path: str | PathLike[str]) -> None:

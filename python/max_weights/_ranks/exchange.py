@@ -1,4 +1,4 @@
-"""Executes a plan: this rank reads its units readahead of the exchange, and writes its parts to their destinations."""
+"""Executes a plan: this rank reads its units ahead of the exchange, and writes its parts to their destinations."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["MoveTarget", "exchange", "rounds", "target_of"]
 
 _READAHEAD = 2
-"""The number of rounds to read readahead of the exchange, if there is memory for them."""
+"""The number of rounds to read ahead of the exchange, if there is memory for them."""
 _ROUND = 64 << 20
 """About how many bytes are read for a round, and how many are sent and received."""
 _STATUS = 64

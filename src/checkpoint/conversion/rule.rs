@@ -4,7 +4,7 @@ use crate::error::{Error, Result};
 use crate::names::Template;
 
 /// The maximum number of tensors that one is split into.
-const MAX_GAP: u64 = 1 << 16;
+const MAX_PARTS: u64 = 1 << 16;
 
 /// The maximum magnitude of an added number: float32 represents all integers up to it.
 const MAX_AMOUNT: u32 = 1 << 24;
@@ -195,8 +195,8 @@ impl ConversionStep {
                     check_axis(shape, *axis)?;
                     check_whole(shape, *axis, 1, block)?;
                     let size = shape.remove(*axis);
-                    if size > MAX_GAP {
-                        return Err(format!("a tensor can be split into {MAX_GAP} at most, not into {size}"));
+                    if size > MAX_PARTS {
+                        return Err(format!("a tensor can be split into {MAX_PARTS} at most, not into {size}"));
                     }
                     *count = Some(size as u32);
                 }

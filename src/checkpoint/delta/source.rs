@@ -242,7 +242,7 @@ fn add<'a, 'p>(fetches: &mut Vec<OverlayRead<'a, 'p>>, file: &'a Arc<dyn Source>
     }
 }
 
-/// The tensors that deltas change, sequentially.
+/// The tensors that deltas change, back to back.
 #[derive(Debug)]
 pub(super) struct ChangedTensors {
     /// The source that messages name: the last delta.
@@ -352,7 +352,7 @@ impl Source for ChangedTensors {
             }
             let (mut rest, mut at) = (&mut **bytes, *offset);
             self.each(range, |tensor, own| {
-                // Gaps between tensors are filled here.
+                // Gaps between tensors are skipped.
                 let gap = (tensor.start + own.start - at) as usize;
                 let (out, later) =
                     std::mem::take(&mut rest).split_at_mut(gap).1.split_at_mut((own.end - own.start) as usize);

@@ -281,7 +281,7 @@ impl FolderPieces {
             for (place, from, len) in rows {
                 let from = budget::saturating_usize(from);
                 let (Some(to), Some(from)) = (out.get_mut(place..place + len), content.get(from..from + len)) else {
-                    return Err(Error::Index("a piece is outside its tensor".to_owned()));
+                    return Err(Error::Index("a piece extends beyond its tensor".to_owned()));
                 };
                 to.copy_from_slice(from);
             }

@@ -58,7 +58,7 @@ pub(super) fn read(
         let parts = group.iter().zip(memory::parts(bytes, lens(group)));
         let mut parts: Vec<ReadRange<'_>> =
             parts.map(|((_, value), bytes)| ReadRange { offset: value.item.offset, bytes }).collect();
-        source.read_materialized(&mut parts, cancel)
+        source.read_without_gaps(&mut parts, cancel)
     })?;
     for (source, group, mut bytes) in groups {
         (options.interrupt)()?;

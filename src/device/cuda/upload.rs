@@ -15,7 +15,7 @@ use crate::device::DeviceSpan;
 use crate::error::Result;
 use crate::sync::{Condvar, Mutex, MutexGuard};
 
-/// An upload to device memory. Pinned host memory is bounded, and freed only after the copies that use it.
+/// An upload to device memory. Pinned host memory is bounded. Neither it nor device memory is freed before the copies that use it are done.
 #[derive(Debug)]
 pub(crate) struct DeviceUpload {
     memories: Vec<Arc<DeviceMemory>>,
@@ -100,7 +100,7 @@ impl DeviceUpload {
             let (on, entered) = (device(&spans[0]), device(&spans[0]).enter()?);
             let lane = &on.uploads[turn % on.uploads.len()];
             let to = |span: &DeviceSpan, len: usize| self.memories[span.memory].part(span.at, len);
-            // `self` owns the target memory, and frees it, or hands it out with an event, after the streams are done.
+            // `self` owns the target memory. It frees it after the streams are done, or hands it out with an event that completes then.
             if spans.iter().all(|span| span.kernel.is_none()) {
                 let parts = spans.iter().map(|span| (span.from, span.len, to(span, span.len)));
                 copy((on, &entered, &lane.stream), parts.collect())?;

@@ -1,9 +1,8 @@
-//! Checkpoints of `torch.distributed.checkpoint`: from the pickle `.metadata` to tensors, their pieces, and the items of files that hold these.
+//! Checkpoints of `torch.distributed.checkpoint` (DCP): from the pickle `.metadata` to tensors, their pieces, and the items of files that hold these.
 //!
 //! Every process of a training saves its parts of tensors. The pickle has the dtype, shape and chunks of each tensor, and the file, offset and
 //! length of each chunk. Nothing that it names is called: the instances of torch's dataclasses are placeholders, whose attributes are read here.
 //! Other names (plans, classes of other libraries) are listed.
-//! placeholders, whose attributes are read here; what else it names (plans, classes of other libraries) is listed.
 
 mod attributes;
 mod cover;

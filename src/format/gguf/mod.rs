@@ -162,7 +162,7 @@ fn version(prefix: &[u8], file_len: u64, most: u64) -> CursorStep<(u32, NumberFo
     Ok((version, NumberForm { big_endian, narrow: version == 1 }))
 }
 
-/// The numbers of tensors and of keys: neither may be more than the rest of the file has room for.
+/// Reads `tensor_count` and `metadata_kv_count`. Neither may be more than the rest of the file has room for.
 fn counts(cursor: &mut HeaderCursor<'_>, options: &HeaderOptions) -> CursorStep<(u64, u64)> {
     let tensors_at = cursor.position() as u64;
     let tensors = cursor.length()?;

@@ -32,7 +32,7 @@ from refusals import refuses
 MAX = 18446744073709551615
 """No clock reaches this many seconds from now."""
 MAX_WAIT = 300
-"""As in crates/remote/src/gate.rs."""
+"""As in crates/remote/src/pacing.rs."""
 TENSORS = {f"layers.{number}.weight": np.full((256, 256), number, np.float32) for number in range(4)}
 
 Answer = tuple[int, dict[str, str], bytes]

@@ -208,8 +208,8 @@ impl<'a> ConvertRequest<'a> {
         }
     }
 
-    /// An error if an output would replace an input, or lie in the folder of one, unless `--if-exists replace` permits it.
-    fn check_separately(&self, checkpoint: &Checkpoint, files: &[(PathBuf, Vec<usize>)]) -> Result<(), CommandFailure> {
+    /// An error if an output is an input, is inside one, or contains one, unless `--if-exists replace` permits it.
+    fn check_disjoint(&self, checkpoint: &Checkpoint, files: &[(PathBuf, Vec<usize>)]) -> Result<(), CommandFailure> {
         if self.writing.if_exists == Some(IfThere::Replace) {
             return Ok(());
         }
@@ -251,7 +251,7 @@ impl<'a> ConvertRequest<'a> {
         let declared: Vec<DeclaredTensor> = items.iter().map(|item| item.tensor.clone()).collect();
         let files = output.files(&declared)?;
         write::check_whole(&checkpoint, &output)?;
-        self.check_separately(&checkpoint, &files)?;
+        self.check_disjoint(&checkpoint, &files)?;
         let companions = companions::files(self, &checkpoint, (&target, is_decoded), host)?;
         let bytes = items.iter().map(|item| item.tensor.bytes()).sum::<Result<u64, _>>()?;
         if !self.writing.dry_run {

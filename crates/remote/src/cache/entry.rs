@@ -78,7 +78,7 @@ pub(crate) struct CacheEntry {
 }
 
 impl CacheEntry {
-    /// The entry in the folder, which the caller has locked. `None` if there is none; an incomplete one is removed.
+    /// The entry in the folder, which the caller has locked. `None` if there is none, or if it is damaged; a damaged one is removed.
     pub(crate) fn find(folder: &Path, key: CacheKey, len: u64) -> io::Result<Option<Self>> {
         let [data, units] = [DATA, UNITS].map(|end| folder.join(key.name() + end));
         match Self::open(&data, &units, key, len) {

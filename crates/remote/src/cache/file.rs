@@ -258,16 +258,16 @@ impl Source for CachedFile {
     }
 
     /// Whole units would include the gaps between the parts, so nothing is cached.
-    fn read_materialized(&self, parts: &mut [ReadRange<'_>], interrupt: Interrupt<'_>) -> Result<()> {
+    fn read_without_gaps(&self, parts: &mut [ReadRange<'_>], interrupt: Interrupt<'_>) -> Result<()> {
         let read = self.read_here(parts, interrupt, |pieces| {
             let missing = self.read_kept(pieces)?;
             let mut parts: Vec<ReadRange<'_>> =
                 missing.into_iter().map(|piece| ReadRange { offset: piece.offset, bytes: piece.bytes }).collect();
-            Ok(self.remote.read_materialized(&mut parts, interrupt)?)
+            Ok(self.remote.read_without_gaps(&mut parts, interrupt)?)
         });
         match read {
             Some(read) => read,
-            None => self.remote.read_materialized(parts, interrupt),
+            None => self.remote.read_without_gaps(parts, interrupt),
         }
     }
 

@@ -88,16 +88,16 @@ macro_rules! cu {
     ($function:ident($($argument:expr),* $(,)?)) => { cu!(0: $function($($argument),*)) };
 }
 
-const MAX_GAP_BYTES: &str = "FAKE_CUDA_TEST_APART";
+const SEPARATE_TEST: &str = "FAKE_CUDA_TEST_APART";
 
 /// Runs a test in a separate process with these settings, and returns how that ended; `None` in that process, which has to do the
 /// work.
 pub fn ended(test: &str, settings: &[(&str, &str)]) -> Option<(ExitStatus, String)> {
-    if std::env::var(MAX_GAP_BYTES).is_ok_and(|name| name == test) {
+    if std::env::var(SEPARATE_TEST).is_ok_and(|name| name == test) {
         return None;
     }
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", test, "--nocapture"]).env(MAX_GAP_BYTES, test).envs(settings.iter().copied());
+    command.args(["--exact", test, "--nocapture"]).env(SEPARATE_TEST, test).envs(settings.iter().copied());
     let output = command.output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
     assert!(text.contains("running 1 test"), "the test {test} was not found:\n{text}");
