@@ -495,7 +495,9 @@ class TensorStream:
     ) -> Self: ...  # fmt: skip
     @property
     def max_memory(self) -> int:
-        """The most bytes of host memory of tensors that are being read, wait, are in use, or are copied."""
+        """The most bytes of host memory of tensors that are being read, wait, were returned last, or are being
+        copied.
+        """
     @property
     def strategy(self) -> str:
         """How files are read, and why, in words."""

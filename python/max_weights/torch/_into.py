@@ -78,7 +78,8 @@ def load_into(
 
     - Tensors on the meta device get memory: a view of the file if the file has the requested form, otherwise (or always
       with `copy=True`) a copy. From a PyTorch file they get copies unless you set `copy=False`, because programs save
-      over such files, which is safe after torch.load: it reads copies. The dtype is that of the file, or `dtype`; `requires_grad` stays.
+      over such files, which is safe after torch.load: it reads copies. The dtype is that of the file, or `dtype`;
+      `requires_grad` stays.
 
     - Tensors on another device, or not contiguous, are copied there, a part of the file at a time, and keep their
       dtype.

@@ -16,7 +16,7 @@ TEST = "tests/python/x/test_x.py::test_a[1]"
 
 @pytest.fixture
 def texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The snapshot of a file of tests, in a folder of its own."""
+    """The snapshot of a file of tests, in a separate folder."""
     for name in ("_times", "_known", "_new", "_collected", "_passed"):
         monkeypatch.setattr(refusals, name, type(getattr(refusals, name))(*_factory(name)))
     monkeypatch.setattr(refusals, "ROOT", tmp_path)

@@ -3,7 +3,7 @@
     with refuses(FormatError, "safetensors.overlap") as caught:
         load_weights(path)
 
-The text is compared with a snapshot: `messages/test_x.json` beside `test_x.py`, by the test and, from its second error
+The text is compared with a snapshot, `messages/test_x.json` for `test_x.py`, by the test and, from its second error
 on, by their number. `SNAPSHOTS=overwrite pytest …` writes the texts of the tests that it runs.
 """
 
