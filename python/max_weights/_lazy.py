@@ -73,7 +73,7 @@ class LazyTensor:
     The results are torch tensors. Nothing is kept here: indexing twice reads twice.
     """
 
-    __slots__ = ("_readahead", "_copy", "_info", "_node", "_target_dtype")
+    __slots__ = ("_copy", "_info", "_node", "_readahead", "_target_dtype")
 
     def __init__(
         self,

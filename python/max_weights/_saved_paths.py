@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path, PosixPath, WindowsPath
 from typing import Literal, TypeAlias
 
-from max_weights._core import check_safetensors_name, check_disjoint, escape, place_file
+from max_weights._core import check_disjoint, check_safetensors_name, escape, place_file
 from max_weights.errors import ArgumentError
 
 __all__ = ["Form", "folder_path", "form_of", "paths_of", "place_text", "safetensors_path"]
