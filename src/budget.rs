@@ -1,6 +1,6 @@
 //! Memory budget of a file: allocations count against the length of the file, and can fail without aborting the process.
 //!
-//! A parser allocates some large blocks and very many small ones. Each large block is requested here. For the small ones, [`Pace`] checks now and
+//! A parser allocates some large blocks and very many small ones. Each large block is requested here. For the small ones, [`MemoryPace`] checks now and
 //! then whether there is memory for all that come before the next check; the cost of this cannot be measured.
 
 use std::cell::Cell;

@@ -13,7 +13,7 @@ pub(super) struct TensorReading<'a> {
 }
 
 impl TensorReading<'_> {
-    /// [`Scan::each`].
+    /// [`TensorScan::each`].
     pub(super) fn each<S>(
         &self,
         per_part: usize,

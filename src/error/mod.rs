@@ -2,7 +2,7 @@
 //!
 //! Every error says where (path, tensor, byte offset), what was expected and found, and what to do. A parser knows neither its file nor, often, its
 //! tensor: it fills a [`Diagnostic`] with what it knows, and the layers above add the rest ([`Error::at_path`]). The fields have texts of the file
-//! unchanged, or as [`text::shown`] returns them; a printed error is safe whatever it contains.
+//! unchanged, or as [`text::escape`] returns them; a printed error is safe whatever it contains.
 
 mod diagnostic;
 mod diagnostics;

@@ -1,4 +1,4 @@
-//! The operations of a [`Layout`], as data.
+//! The operations of a [`LoadPlan`], as data.
 
 use std::fmt;
 

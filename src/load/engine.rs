@@ -1,4 +1,4 @@
-//! Executes a [`Layout`]: in file order, on several threads, with requests in flight for the next jobs, and with conversion in the same pass.
+//! Executes a [`LoadPlan`]: in file order, on several threads, with requests in flight for the next jobs, and with conversion in the same pass.
 
 use std::collections::BTreeMap;
 use std::num::NonZero;

@@ -84,7 +84,7 @@ pub(super) struct MemoryUnit {
     pub(super) device: Device,
     /// Bytes of memory on the device.
     pub(super) len: usize,
-    /// Bytes of files that are read to their place, directly or through [`Scratch`].
+    /// Bytes of files that are read to their place, directly or through [`GroupScratch`].
     read: usize,
     /// Whether tensors are read in place. Otherwise they have their own memory…
     pub(super) in_place: bool,

@@ -1,4 +1,4 @@
-//! The load plan, complete before the first byte is read: [`Layout`].
+//! The load plan, complete before the first byte is read: [`LoadPlan`].
 
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -1,4 +1,4 @@
-//! Loads tensors: the place of each ([`Placement`]), the request ([`Wanted`]), and the plan by which bytes reach memory ([`Layout`]).
+//! Loads tensors: the place of each ([`Placement`]), the request ([`TensorRequest`]), and the plan by which bytes reach memory ([`LoadPlan`]).
 //!
 //! A tensor is a view of the mapping where the file allows it. Otherwise its bytes are read, inflated and swapped into separate memory. No lock is
 //! held meanwhile.

@@ -30,7 +30,7 @@ impl Rate {
 }
 
 impl LoadPlan {
-    /// [`Layout::run`] for tensors that may be views or copies, none in memory of the caller's. Each probe loads `probed` bytes by each method.
+    /// [`LoadPlan::run`] for tensors that may be views or copies, none in memory of the caller's. Each probe loads `probed` bytes by each method.
     pub(super) fn run_trial(
         mut self,
         checkpoint: &Checkpoint,

@@ -30,7 +30,7 @@ impl Recipe {
     /// Fills `out` with the bytes of whole elements, from byte `start` of the tensor on.
     ///
     /// # Errors
-    /// See [`Layout::run`]; also bytes that are not whole elements, or outside the tensor.
+    /// See [`LoadPlan::run`]; also bytes that are not whole elements, or outside the tensor.
     pub(super) fn read_window(
         &self,
         checkpoint: &Checkpoint,

@@ -1,4 +1,4 @@
-//! [`Aligned`]: page-aligned memory with one owner, for reads that bypass the page cache.
+//! [`AlignedBytes`]: page-aligned memory with one owner, for reads that bypass the page cache.
 
 use super::Block;
 use crate::error::Result;

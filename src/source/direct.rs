@@ -1,4 +1,4 @@
-//! Reads that bypass the page cache: one at a time ([`read`]), or several in flight on one thread ([`Ring`]).
+//! Reads that bypass the page cache: one at a time ([`read`]), or several in flight on one thread ([`IoRing`]).
 
 use std::fs::File;
 use std::io;
@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::memory::{AlignedBytes, DIRECT_ALIGN};
 use crate::workers::Interrupt;
 
-/// Requests that a [`Ring`] keeps in flight.
+/// Requests that an [`IoRing`] keeps in flight.
 const DEPTH: usize = 16;
 /// The staging buffer of each: for a MiB at any offset.
 const SLOT_BYTES: usize = (1 << 20) + DIRECT_ALIGN;

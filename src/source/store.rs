@@ -1,4 +1,4 @@
-//! Remote files: a [`Store`] lists, opens and writes them by URL. This crate has no network code; `crates/remote` is a store.
+//! Remote files: an [`ObjectStore`] lists, opens and writes them by URL. This crate has no network code; `crates/remote` is a store.
 
 use std::fmt;
 use std::ops::Range;
@@ -75,7 +75,7 @@ pub trait StoreUpload: Send + Sync + fmt::Debug {
     /// The server refuses. Nothing of the file stays then, or the error names what does.
     fn complete(&mut self, interrupt: Interrupt<'_>) -> Result<()>;
 
-    /// Begins the upload at the server, so that other processes may [`Store::join`] it. Returns the bytes of each part except the last one, and the
+    /// Begins the upload at the server, so that other processes may [`ObjectStore::join`] it. Returns the bytes of each part except the last one, and the
     /// name for joining. There is no name for a file that this process sends alone. From here on parts are written as a whole.
     ///
     /// # Errors

@@ -176,7 +176,7 @@ impl InStore<'_> {
 /// Writes a small file from memory, to a path or a URL.
 ///
 /// # Errors
-/// See [`Replacement::of_bytes`](super::Replacement::of_bytes); the server refuses; another file exists and must stay.
+/// See [`PendingFile::of_bytes`](super::PendingFile::of_bytes); the server refuses; another file exists and must stay.
 pub fn place_file(path: &Path, bytes: &[u8], sync: bool, to: &SaveDestination, interrupt: Interrupt<'_>) -> Result<()> {
     let mut file = to.of_bytes(path, bytes, sync, interrupt)?;
     file.flush(interrupt)?;

@@ -1,8 +1,8 @@
 //! Writes files atomically, with the same bytes for the same tensors.
 //!
-//! A [`Replacement`] is a hidden file next to its target, which it replaces when it is complete. Mapped files keep their bytes. For a store
-//! ([`Store`](crate::source::store::Store)), parts are uploaded, and the object is named at the end. [`Layout`] places each tensor, and [`Writer`]
-//! takes tensors in any order and in parts. An [`Output`] is one or several files of a format; [`save`] fills it from memory, and [`convert`] from a
+//! A [`PendingFile`] is a hidden file next to its target, which it replaces when it is complete. Mapped files keep their bytes. For a store
+//! ([`ObjectStore`](crate::source::store::ObjectStore)), parts are uploaded, and the object is named at the end. [`FileLayout`] places each tensor, and [`TensorFileWriter`]
+//! takes tensors in any order and in parts. A [`SaveTarget`] is one or several files of a format; [`save`] fills it from memory, and [`convert`] from a
 //! checkpoint.
 
 mod all_to_all;

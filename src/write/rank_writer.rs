@@ -1,5 +1,5 @@
 //! Several ranks write the files of one checkpoint. The first rank creates the unfinished files, and puts them in place when all ranks have written;
-//! the others open them by path. Saves to URLs are multipart uploads, which the others join by name. Each rank has a [`Writer`] per file for the
+//! the others open them by path. Saves to URLs are multipart uploads, which the others join by name. Each rank has a [`TensorFileWriter`] per file for the
 //! bytes that it owns.
 
 use std::ops::Range;
@@ -25,7 +25,7 @@ impl ShardedSave {
     /// Creates the unfinished files with their headers, or starts uploads.
     ///
     /// # Errors
-    /// Bytes of a tensor with several owners, or none; see [`Replacement::create`](super::Replacement::create); a server error.
+    /// Bytes of a tensor with several owners, or none; see [`PendingFile::create`](super::PendingFile::create); a server error.
     pub fn begin(&self, interrupt: Interrupt<'_>) -> Result<Begun> {
         self.require_all()?;
         let (path, sync) = (&self.folder.path, self.folder.options.sync);

@@ -29,7 +29,7 @@ type WriteJob<'a> = Vec<FileRun<'a>>;
 /// last.
 ///
 /// # Errors
-/// See [`Layout::safetensors`], [`Layout::gguf`], [`Shards::new`](super::Shards::new) and [`Replacement::create`](super::Replacement::create).
+/// See [`FileLayout::safetensors`], [`FileLayout::gguf`], [`Shards::new`](super::Shards::new) and [`PendingFile::create`](super::PendingFile::create).
 /// Elements that cannot be converted as declared; bytes that differ when they are read back. Then the target stays unchanged.
 pub fn save(
     tensors: &[(DeclaredTensor, Buffer)],
@@ -70,7 +70,7 @@ fn steps(declared: &DeclaredTensor, buffer: &Buffer) -> Result<ElementSteps> {
 /// The places of these tensors in a file.
 ///
 /// # Errors
-/// See [`Layout::safetensors`].
+/// See [`FileLayout::safetensors`].
 pub fn laid_out<'a>(
     tensors: &[(String, Buffer)],
     metadata: impl Into<Option<&'a BTreeMap<String, String>>>,
@@ -79,7 +79,7 @@ pub fn laid_out<'a>(
     FileLayout::safetensors(tensors.iter().map(|(name, buffer)| declare(name, buffer)), metadata, options)
 }
 
-/// Writes the bytes of the safetensors file of this layout, [`Layout::file_bytes`] in total, to `out`.
+/// Writes the bytes of the safetensors file of this layout, [`FileLayout::file_bytes`] in total, to `out`.
 ///
 /// # Errors
 /// `out` has another length, or `tensors` differ from the layout; a mapped file was truncated meanwhile.

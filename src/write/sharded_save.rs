@@ -110,7 +110,7 @@ impl ShardedSave {
     /// Plans what `world` ranks write of these tensors.
     ///
     /// # Errors
-    /// See [`Shards::new`] and [`Layout::safetensors`]; a mesh or a tensor that does not exist.
+    /// See [`Shards::new`] and [`FileLayout::safetensors`]; a mesh or a tensor that does not exist.
     pub fn new(
         folder: ShardedFolder,
         tensors: Vec<DeclaredTensor>,
@@ -152,7 +152,7 @@ impl ShardedSave {
     /// The parts of a rank, each with the number of its tensor and the bytes to write.
     ///
     /// # Errors
-    /// See [`Owned::of_rank`] and [`Owned::of_box`]; a rank that does not exist.
+    /// See [`OwnedBytes::of_rank`] and [`OwnedBytes::of_box`]; a rank that does not exist.
     pub(super) fn written(&self, rank: u32) -> Result<Vec<(usize, RankShare)>> {
         let of = |number, part| {
             let owned = self.part(number, rank, part)?;

@@ -30,7 +30,7 @@ impl Shards {
     /// tensor. File names follow the Hugging Face hub: `model-00001-of-00003.safetensors` and `model.safetensors.index.json`, for the stem `model`.
     ///
     /// # Errors
-    /// See [`Declared::bytes`]; a limit of 0 bytes, a stem that is not valid in a name.
+    /// See [`DeclaredTensor::bytes`]; a limit of 0 bytes, a stem that is not valid in a name.
     pub fn new(stem: &str, tensors: &[DeclaredTensor], most: u64) -> Result<Self> {
         let mut order: Vec<usize> = (0..tensors.len()).collect();
         order.sort_by_cached_key(|number| tensors[*number].name.split('.').map(natural).collect::<Vec<_>>());

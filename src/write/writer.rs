@@ -38,7 +38,7 @@ impl TensorFileWriter {
     /// can be written.
     ///
     /// # Errors
-    /// See [`Replacement::create`](super::Replacement::create); such a file exists and must stay.
+    /// See [`PendingFile::create`](super::PendingFile::create); such a file exists and must stay.
     pub fn create(
         path: &Path,
         layout: FileLayout,

@@ -16,7 +16,7 @@ use max_weights::{Error, Result};
 const MIN_FETCHED: u64 = 4 << 10;
 const MAX_FETCHED: u64 = 16 << 20;
 
-/// Fills memory with the bytes from an offset on, as [`Bytes::read_at`] does.
+/// Fills memory with the bytes from an offset on, as [`RandomRead::read_at`] does.
 pub(crate) type ReadAt<'a> = Box<dyn Fn(u64, &mut [u8], Interrupt<'_>) -> Result<()> + Sync + 'a>;
 
 /// Bytes of a known number that can be read from any offset. Nothing is mapped: a file that shrinks is an error and not a signal.

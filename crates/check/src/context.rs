@@ -54,7 +54,7 @@ impl<'a> ByteSpan<'a> {
         self.member.map_or_else(|| name.clone(), |outer| format!("{outer}!/{name}"))
     }
 
-    /// A member of this archive; `way` is [`Piece::way_to`] it.
+    /// A member of this archive; `way` is [`ByteSpan::way_to`] it.
     pub fn inside<'b>(&self, bytes: &'b dyn RandomRead, name: &'b str, way: &'b str) -> ByteSpan<'b> {
         ByteSpan { bytes, name, member: Some(way), depth: self.depth + 1 }
     }

@@ -245,7 +245,7 @@ impl HttpService for MetadataServer {
     }
 }
 
-/// Sends the requests of a store. A failed answer becomes a [`Failure`], which the store passes through.
+/// Sends the requests of a store. A failed answer becomes a [`RequestFailure`], which the store passes through.
 #[derive(Debug)]
 struct Service {
     client: reqwest::Client,

@@ -1,6 +1,6 @@
 //! Remote checkpoints: files of object stores, web servers and the hub as sources of `max_weights`, and those of object stores as targets.
 //!
-//! [`Remote`] is a [`Store`]: it opens `s3://`, `gs://`, `az://`, `https://` and `hf://`. The bytes go from the socket to the memory of the tensors.
+//! [`Remote`] is an [`ObjectStore`]: it opens `s3://`, `gs://`, `az://`, `https://` and `hf://`. The bytes go from the socket to the memory of the tensors.
 //! Each answer is compared with the object that was opened, so that no tensor mixes two objects. Transient failures are retried, from the byte that
 //! was reached.
 //!

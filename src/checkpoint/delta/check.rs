@@ -19,8 +19,8 @@ use super::open::header_of;
 use super::overlay::Overlay;
 use super::{Content, OpenedDelta};
 
-/// The number of changed elements of a tensor, and of all its elements. With [`Dialect::Xor`](super::Dialect::Xor) and
-/// [`Dialect::Overwrite`](super::Dialect::Overwrite) both count bytes.
+/// The number of changed elements of a tensor, and of all its elements. With [`Dialect::Xor`](super::DeltaDialect::Xor) and
+/// [`Dialect::Overwrite`](super::DeltaDialect::Overwrite) both count bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChangedElements {
     /// Its name.

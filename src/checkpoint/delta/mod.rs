@@ -1,5 +1,5 @@
 //! A base and its deltas as one checkpoint. Unchanged tensors are those of the base; the others are composed when they are read. Tensors with deltas
-//! of other libraries ([`Dialect`]) are composed whole.
+//! of other libraries ([`DeltaDialect`]) are composed whole.
 //!
 //! Opening reads headers, and checks that the deltas form a chain. Blocks are verified when they are read, so that a wrong base is detected before
 //! any of its values is used.

@@ -98,7 +98,7 @@ pub(super) fn of_ranks(paths: Vec<PathBuf>, files: &[(Arc<dyn Source>, FileHeade
     Ok(NamedFindings { path, kind, declared, paths, first: first.clone(), metadata, noted })
 }
 
-/// Combines the files, which are in the order of [`Named::paths`].
+/// Combines the files, which are in the order of [`NamedFindings::paths`].
 pub(super) fn compose(
     named: NamedFindings,
     files: Vec<Result<Arc<dyn Source>>>,

@@ -167,7 +167,7 @@ impl CompiledKernels {
     /// Queues a kernel for `count` elements or blocks.
     ///
     /// # Safety
-    /// Both addresses must have the bytes of [`Kernel::bytes`], and additional inputs must be valid. All must stay valid and unused by others until
+    /// Both addresses must have the bytes of [`DeviceKernel::bytes`], and additional inputs must be valid. All must stay valid and unused by others until
     /// the kernel is done. Alignment is not required, but 16 bytes at both addresses are faster.
     pub(super) unsafe fn launch(
         &self,

@@ -1,4 +1,4 @@
-//! [`Upload`]: several threads write device memory through staging buffers, on several streams per device.
+//! [`DeviceUpload`]: several threads write device memory through staging buffers, on several streams per device.
 
 use std::collections::VecDeque;
 use std::ptr;

@@ -100,7 +100,7 @@ impl<'a> HeaderCursor<'a> {
         self.take_before(len, 0, what, rule)
     }
 
-    /// As [`Cursor::take`], where at least `later` bytes must follow.
+    /// As [`HeaderCursor::take`], where at least `later` bytes must follow.
     fn take_before(&mut self, len: u64, later: u64, what: &str, rule: &'static Rule) -> CursorStep<&'a [u8]> {
         let end = usize::try_from(len).ok().and_then(|len| self.at.checked_add(len));
         if let Some(end) = end

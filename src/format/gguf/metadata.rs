@@ -147,7 +147,7 @@ impl GgufMetadata {
         Self { header: Arc::new(header), table }
     }
 
-    /// The bytes of the file from its start to the end of the metadata; [`super::Array::range`] counts from there.
+    /// The bytes of the file from its start to the end of the metadata; [`super::GgufArray::range`] counts from there.
     pub fn header(&self) -> &Arc<Vec<u8>> {
         &self.header
     }

@@ -1,6 +1,6 @@
 //! GGUF: a magic and a version, the metadata as key-value pairs, a record for each tensor, and the data.
 //!
-//! The length of the header is not stated, so the [`Parser`] works on the first bytes of the file and requests more as it proceeds. Strings and
+//! The length of the header is not stated, so the [`GgufParser`] works on the first bytes of the file and requests more as it proceeds. Strings and
 //! arrays of the metadata stay in the bytes of the header until they are needed: a tokenizer of a quarter of a million strings is skipped by its
 //! lengths. A fault of one tensor only, such as a type that ggml removed or that a fork added, does not make the rest of the file unreadable.
 

@@ -166,7 +166,7 @@ impl<'a> GgufArray<'a> {
         self.start..self.end
     }
 
-    /// The bytes of the elements in the file: without alignment, in the byte order of [`Array::is_big_endian`]. Numbers are contiguous, so these
+    /// The bytes of the elements in the file: without alignment, in the byte order of [`GgufArray::is_big_endian`]. Numbers are contiguous, so these
     /// bytes are an array of [`ValueType::dtype`]; strings and arrays have their lengths between them.
     pub fn bytes(&self) -> &'a [u8] {
         self.header.get(self.range()).unwrap_or_default()
@@ -203,7 +203,7 @@ impl fmt::Debug for GgufArray<'_> {
     }
 }
 
-/// The elements of an [`Array`].
+/// The elements of an [`GgufArray`].
 #[derive(Debug, Clone)]
 pub struct ArrayElements<'a> {
     cursor: HeaderCursor<'a>,

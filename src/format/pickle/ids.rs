@@ -29,7 +29,7 @@ impl fmt::Debug for ObjectId {
     }
 }
 
-/// A type for the positions in one of the lists of a [`Pickled`], so that positions of different lists cannot be confused.
+/// A type for the positions in one of the lists of a [`Pickled`](super::Pickled), so that positions of different lists cannot be confused.
 macro_rules! number {
     ($name:ident, $list:literal) => {
         #[doc = concat!("A position in [`", $list, "`](super::Pickled::", $list, ").")]

@@ -1,7 +1,7 @@
 //! Pickles, as PyTorch writes them, read by a machine that cannot call anything.
 //!
 //! A pickle is a program for a stack machine, and two of its instructions import and call whatever the program names. Here an imported name becomes
-//! an entry of [`Pickled::globals`], and a call becomes a description. If PyTorch writes the name ([`Known`]) and the arguments have the right
+//! an entry of [`Pickled::globals`], and a call becomes a description. If PyTorch writes the name ([`KnownGlobal`]) and the arguments have the right
 //! kinds, it describes a tensor, a storage or a plain value. Otherwise it is an [`Opaque`] that records the arguments. No code of the file, and none
 //! that it names, is ever run.
 //!

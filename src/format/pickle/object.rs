@@ -25,15 +25,15 @@ pub enum PickleObject {
     Bool(bool),
     /// An integer that fits.
     Int(i64),
-    /// A larger integer: two's complement, least significant byte first; see [`Objects::bytes`].
+    /// A larger integer: two's complement, least significant byte first; see [`PickleObjects::bytes`].
     BigInt(ArenaSlice),
     /// A float.
     Float(f64),
     /// A complex number.
     Complex(f64, f64),
-    /// Text: see [`Objects::text`].
+    /// Text: see [`PickleObjects::text`].
     Text(ArenaSlice),
-    /// `bytes`: see [`Objects::bytes`].
+    /// `bytes`: see [`PickleObjects::bytes`].
     Bytes(ArenaSlice),
     /// `bytearray`.
     ByteArray(ArenaSlice),
@@ -61,7 +61,7 @@ pub enum PickleObject {
     Tensor(TensorId),
     /// `torch.nn.Parameter`.
     Parameter {
-        /// The value behind the parameter: a tensor, a [`Object::Subclass`], or an [`Opaque`].
+        /// The value behind the parameter: a tensor, a [`PickleObject::Subclass`], or an [`Opaque`].
         tensor: ObjectId,
         /// Whether it is trained.
         requires_grad: bool,
@@ -99,7 +99,7 @@ pub enum PickleObject {
     },
     /// A class or function, by its name: see [`super::Pickled::global`].
     Global(GlobalId),
-    /// The result of an unknown call: see [`Objects::opaque`].
+    /// The result of an unknown call: see [`PickleObjects::opaque`].
     Opaque(u32),
 }
 
@@ -169,7 +169,7 @@ pub struct Dict {
 pub struct Opaque {
     /// The class, or the function that would build it.
     pub global: GlobalId,
-    /// The callee: a [`Object::Global`], which differs from the class if a function makes the object, or a placeholder.
+    /// The callee: a [`PickleObject::Global`], which differs from the class if a function makes the object, or a placeholder.
     pub callee: ObjectId,
     /// The arguments: usually a tuple.
     pub arguments: Option<ObjectId>,
@@ -216,7 +216,7 @@ impl PickleObjects {
         self.values.iter().enumerate().filter_map(|(index, value)| Some((ObjectId::from_index(index)?, value)))
     }
 
-    /// The text of a [`Object::Text`] or [`Object::Device`].
+    /// The text of a [`PickleObject::Text`] or [`PickleObject::Device`].
     #[inline]
     pub fn text(&self, id: ObjectId) -> Option<&str> {
         match self.get(id) {
@@ -231,7 +231,7 @@ impl PickleObjects {
         self.texts.get(range(slice)).unwrap_or_default()
     }
 
-    /// The bytes of a [`Object::Bytes`], [`Object::ByteArray`] or [`Object::BigInt`]; those of a string that was an 8-bit string of Python 2.
+    /// The bytes of a [`PickleObject::Bytes`], [`PickleObject::ByteArray`] or [`PickleObject::BigInt`]; those of a string that was an 8-bit string of Python 2.
     pub fn bytes(&self, id: ObjectId) -> Option<&[u8]> {
         self.bytes_slice(id).map(|slice| self.bytes_of(slice))
     }

@@ -37,7 +37,7 @@ impl PickleMachine<'_> {
         self.budget.scratch(bytes).map_err(|short| self.short(short))
     }
 
-    /// Takes the list of [`Machine::pop_mark`] back, for reuse.
+    /// Takes the list of [`PickleMachine::pop_mark`] back, for reuse.
     pub(super) fn freed(&mut self, items: Vec<ObjectId>) {
         let gone = if items.capacity() <= KEPT { std::mem::replace(&mut self.items, items) } else { items };
         self.budget.give(vec_bytes(&gone));
@@ -119,7 +119,7 @@ impl PickleMachine<'_> {
         self.stack.last().copied().ok_or_else(|| self.full())
     }
 
-    /// The values above the last mark; the list is returned with [`Machine::freed`].
+    /// The values above the last mark; the list is returned with [`PickleMachine::freed`].
     pub(super) fn pop_mark(&mut self) -> ParseStep<Vec<ObjectId>> {
         let height = self.mark_height()?;
         let above = self.stack.get(height..).unwrap_or_default();
@@ -132,7 +132,7 @@ impl PickleMachine<'_> {
         Ok(items)
     }
 
-    /// Like [`Machine::pop_mark`], with the exact capacity, to be kept.
+    /// Like [`PickleMachine::pop_mark`], with the exact capacity, to be kept.
     pub(super) fn pop_mark_copied(&mut self) -> ParseStep<Vec<ObjectId>> {
         let items = self.pop_mark()?;
         let copy = self.budget.copied(&items).map_err(|short| self.short(short))?;

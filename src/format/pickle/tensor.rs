@@ -147,7 +147,7 @@ pub enum TensorKind {
         /// The strides, in elements.
         strides: Arc<[u64]>,
     },
-    /// A wrapper around other tensors, such as `DTensor`: they are in the state of the [`super::Object::Subclass`].
+    /// A wrapper around other tensors, such as `DTensor`: they are in the state of the [`super::PickleObject::Subclass`].
     Wrapper {
         /// The class.
         class: GlobalId,

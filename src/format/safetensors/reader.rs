@@ -1,7 +1,7 @@
 //! The state of reading a safetensors header, and its faults.
 //!
 //! serde's visitors can only fail with a string, so a visitor that meets a broken rule leaves the [`Diagnostic`] here. Offsets are not tracked for
-//! valid headers: a fault has the number of its key, and [`Keys`] finds the key by that number afterwards.
+//! valid headers: a fault has the number of its key, and [`KeyOffsets`] finds the key by that number afterwards.
 
 use std::borrow::Cow;
 
@@ -72,7 +72,7 @@ pub(super) struct HeaderReader<'o> {
     fault: Option<Diagnostic>,
 }
 
-/// The fields of one entry, as far as they exist; the dims are in [`Reader::dims`].
+/// The fields of one entry, as far as they exist; the dims are in [`HeaderReader::dims`].
 #[derive(Default)]
 pub(super) struct TensorEntry<'de> {
     pub(super) dtype: Option<Cow<'de, str>>,
@@ -219,7 +219,7 @@ impl<'o> HeaderReader<'o> {
         added.map_err(|short| self.refuse(*Box::<Diagnostic>::from(short)))
     }
 
-    /// Leaves the fault where [`Reader::explain`] finds it.
+    /// Leaves the fault where [`HeaderReader::explain`] finds it.
     pub(super) fn refuse<E: serde::de::Error>(&mut self, fault: Diagnostic) -> E {
         self.fault = Some(fault);
         E::custom("refused")

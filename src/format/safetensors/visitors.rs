@@ -166,7 +166,7 @@ impl<'de> Visitor<'de> for EntryVisitor<'_, '_, '_> {
     }
 }
 
-/// A shape, into [`Reader::dims`]; true if something is wrong with it.
+/// A shape, into [`HeaderReader::dims`]; true if something is wrong with it.
 struct ShapeVisitor<'r, 'o, 'n>(&'r mut HeaderReader<'o>, &'n str);
 
 impl<'de> DeserializeSeed<'de> for ShapeVisitor<'_, '_, '_> {

@@ -56,7 +56,7 @@ impl ZipEntry<'_> {
         })
     }
 
-    /// The memory that [`Entry::contents`] needs.
+    /// The memory that [`ZipEntry::contents`] needs.
     pub fn contents_bytes(&self) -> usize {
         let compressed = if self.method == ZipMethod::Stored { 0 } else { self.data.len() };
         usize::try_from(self.size.saturating_add(compressed)).unwrap_or(usize::MAX)

@@ -2,7 +2,7 @@
 //!
 //! A zip file states everything twice, in the directory at its end and in a header before each entry. Readers differ in which of the two they
 //! believe, so a scanner may see another file than a loader. So both are read, and must agree. The data of an entry begins where its own header
-//! says, since the lengths of the two differ in every file that PyTorch wrote. The [`Parser`] knows nothing of tensors; the [`LayoutParser`] says
+//! says, since the lengths of the two differ in every file that PyTorch wrote. The [`TorchZipParser`] knows nothing of tensors; the [`LayoutParser`] says
 //! what the entries mean to PyTorch.
 
 mod contents;

@@ -44,7 +44,7 @@ impl WeightDecoder {
         Self { layout, parts: parts.collect(), dtype }
     }
 
-    /// All elements, in the shape of the weight; `out` has that in which it is decoded, [`Layout::matrix`].
+    /// All elements, in the shape of the weight; `out` has that in which it is decoded, [`WeightLayout::matrix`].
     ///
     /// # Errors
     /// As of [`Decode::rows`]; an `out` that does not fit.

@@ -1,7 +1,7 @@
 //! Quantized weights: which tensors are one, by which scheme they are packed, and with which sizes; or why they cannot be one.
 //!
-//! Validation and decoding use the same [`Layout`], so that they agree. Headers say nearly all; a few tensors that hold sizes are read by what the
-//! caller gives the [`Group`].
+//! Validation and decoding use the same [`WeightLayout`], so that they agree. Headers say nearly all; a few tensors that hold sizes are read by what the
+//! caller gives the [`QuantizedGroup`].
 
 mod bitsandbytes;
 mod declared;

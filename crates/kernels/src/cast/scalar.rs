@@ -1,4 +1,4 @@
-//! The oracle: converts each element through [`Number`], by the rules of the docs page "dtypes".
+//! The oracle: converts each element through [`FloatValue`], by the rules of the docs page "dtypes".
 //!
 //! It serves the pairs that are unusual for models, and every other way of converting is tested against it.
 

@@ -1,6 +1,6 @@
 //! Floating-point formats described by constants, and one codec for all of them.
 //!
-//! A value is decoded into a [`Number`], which holds every value of every format and integer type without loss. It is rounded once, to nearest even,
+//! A value is decoded into a [`FloatValue`], which holds every value of every format and integer type without loss. It is rounded once, to nearest even,
 //! when it is encoded again. Slow and plain on purpose: every faster way is compared with this one.
 
 use crate::dtype::DType;

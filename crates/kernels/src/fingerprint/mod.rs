@@ -105,7 +105,7 @@ pub fn plus(one: FingerprintSums, other: FingerprintSums) -> FingerprintSums {
     [one[0].wrapping_add(other[0]), one[1].wrapping_add(other[1])]
 }
 
-/// The sums of a part of a row: elements of `dtype` as bytes, the first of which is in column `column`. With a dtype of [`Kind::Bytes`] each byte is
+/// The sums of a part of a row: elements of `dtype` as bytes, the first of which is in column `column`. With a dtype of [`ElementClass::Bytes`] each byte is
 /// an element.
 ///
 /// # Errors

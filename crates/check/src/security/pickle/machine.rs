@@ -59,7 +59,7 @@ pub(super) enum PickleEnd {
     Limit(&'static str),
 }
 
-/// Alternating keys and values for a dict: the first ones, their number, and what [`Node`] records about keys.
+/// Alternating keys and values for a dict: the first ones, their number, and what [`StackNode`] records about keys.
 pub(super) struct Pairs {
     pub(super) first: Vec<StackValue>,
     pub(super) count: u64,
@@ -138,7 +138,7 @@ impl<'a, 'c> ScanMachine<'a, 'c> {
         }
     }
 
-    /// Runs through the pickle at `start`: its result, and how it ended; where is [`Machine::next`], or [`Machine::at`] if it broke.
+    /// Runs through the pickle at `start`: its result, and how it ended; where is [`ScanMachine::next`], or [`ScanMachine::at`] if it broke.
     pub(super) fn run(&mut self, start: u64) -> max_weights::Result<(StackValue, PickleEnd)> {
         self.next = start;
         loop {

@@ -26,7 +26,7 @@ pub(in crate::cast) type CastKernel = unsafe fn(*const u8, *mut u8, usize, bool)
 /// write past the caches. There is one scale per block, the last of which may be ragged. Streamed writes need a fence after the last row.
 ///
 /// # Safety
-/// As for [`Kernel`].
+/// As for [`CastKernel`].
 pub(in crate::cast) type ScaleKernel = unsafe fn(*const u8, *mut u8, usize, usize, &[f32], bool);
 
 /// The kernel of a pair of formats.

@@ -24,7 +24,7 @@ pub(super) fn kernel(level: Level) -> Option<CastKernel> {
 /// How a step is converted.
 ///
 /// # Safety
-/// As for [`Kernel`], for [`STEP`] elements and with the instructions of the implementor enabled; the destination must be aligned to 64 if `STREAM`.
+/// As for [`CastKernel`], for [`STEP`] elements and with the instructions of the implementor enabled; the destination must be aligned to 64 if `STREAM`.
 trait Rounding {
     const LEVEL: Level;
     /// Steps of a run.
@@ -179,7 +179,7 @@ unsafe fn convert<R: Rounding>(src: *const u8, dst: *mut u8, elements: usize, st
 /// Converts in lanes.
 ///
 /// # Safety
-/// As for [`Kernel`].
+/// As for [`CastKernel`].
 unsafe fn convert_in_lanes(level: Level, src: *const u8, dst: *mut u8, elements: usize, stream: bool) {
     if let Some(kernel) = pair::<F32, Bf16<false>>(level) {
         // SAFETY: the contract of `Kernel`, which is this function's own: the processor has the level, and both sides have the elements.

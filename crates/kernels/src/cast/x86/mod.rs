@@ -90,7 +90,7 @@ impl ScaleTables {
         Some(Self(tables))
     }
 
-    /// Rows of `cols` elements, in blocks of `block` columns. With `stream`, [`fence`] is needed afterwards.
+    /// Rows of `cols` elements, in blocks of `block` columns. With `stream`, `fence` is needed afterwards.
     pub(super) fn rows(&self, (block, cols): (usize, usize), src: &[u8], dst: &mut [u8], stream: bool) {
         // SAFETY: the tables were made at the level AVX-512, so its instructions are available.
         #[allow(unsafe_code)]

@@ -306,7 +306,7 @@ unsafe fn with_sign_of(words: __m512i, code: __m512i) -> __m512i {
 }
 
 /// # Safety
-/// As for [`Kernel`], at the level AVX-512.
+/// As for [`CastKernel`], at the level AVX-512.
 #[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
 unsafe fn convert<N: Narrow>(src: *const u8, dst: *mut u8, elements: usize, stream: bool) {
     let head = if stream { (dst.addr().wrapping_neg() % STEP).min(elements) } else { 0 };
@@ -352,7 +352,7 @@ unsafe fn steps<N: Narrow, const STREAM: bool>(src: *const u8, dst: *mut u8, cou
 /// Fewer elements than a step, through a copy on the stack.
 ///
 /// # Safety
-/// As for [`Kernel`].
+/// As for [`CastKernel`].
 #[target_feature(enable = "avx512f,avx512bw,avx512vbmi")]
 unsafe fn partial_step<N: Narrow>(src: *const u8, dst: *mut u8, elements: usize) {
     debug_assert!(elements < STEP);

@@ -2,7 +2,7 @@
 //!
 //! An element is `(code - zero point) * scale`. The difference of the integers is exact, their product with the scale is rounded to f32, and that
 //! once to a narrower type. The layouts are described in docs/layouts.md. GPTQ and AWQ pack along the rows of the transposed matrix. Some rows of
-//! the result at a time are converted to [`Layout::Rows`], which is decoded row by row.
+//! the result at a time are converted to [`CodeLayout::Rows`], which is decoded row by row.
 
 mod codes;
 mod plan;

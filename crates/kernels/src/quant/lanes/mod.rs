@@ -32,7 +32,7 @@ pub(super) use output::are_finite;
 /// A decoder of blocks of `BYTES` bytes.
 ///
 /// # Safety
-/// `decode` may only be called in a function that enables the instructions of the lanes, on a processor that has them; for [`Output::IS_BF16`] also
+/// `decode` may only be called in a function that enables the instructions of the lanes, on a processor that has them; for [`OutputElement::IS_BF16`] also
 /// those for bf16. A streamed output must be at a multiple of 16.
 trait BlockDecoder<const BYTES: usize> {
     /// Elements of a block, sixteen to a step.

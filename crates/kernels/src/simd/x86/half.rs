@@ -7,7 +7,7 @@ use super::{Tables, WideTables};
 /// A format of sixteen bits, and how a table of its elements is computed.
 ///
 /// # Safety
-/// As for [`Lanes`]; for [`Bf16`] and AVX-512 the instructions of AVX-512 BF16, too.
+/// As for `Lanes`; for [`HalfBf16`] and AVX-512 the instructions of AVX-512 BF16, too.
 pub(crate) trait HalfFloat {
     unsafe fn table<V: Tables>(values: V) -> V::Table;
     unsafe fn wide_table<V: WideTables>(low: V, high: V) -> V::Table;

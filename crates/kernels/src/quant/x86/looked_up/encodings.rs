@@ -44,7 +44,7 @@ static TWICE_FP4: [f32; 16] = floats(simple::TWICE_FP4);
 /// Numbers times a scale.
 ///
 /// # Safety
-/// As for [`Decoder`], here and below.
+/// As for [`LookupDecoder`], here and below.
 #[inline(always)]
 unsafe fn times<V: Tables>(numbers: &[f32; 16], scale: f32) -> V {
     // SAFETY: sixteen f32 are read of an array of sixteen; the instructions are enabled, by the contract of `Decoder`.

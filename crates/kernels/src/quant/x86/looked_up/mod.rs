@@ -16,12 +16,12 @@ type Elements32 = [u8; 64];
 /// A decoder of blocks of `BYTES` bytes by lanes `V`.
 ///
 /// # Safety
-/// `decode` may only be called in a function that enables the instructions of the lanes, on a processor that has them; for [`Bf16`] and AVX-512 those
+/// `decode` may only be called in a function that enables the instructions of the lanes, on a processor that has them; for [`HalfBf16`] and AVX-512 those
 /// of AVX-512 BF16, too. The output must be at a multiple of 16 if `STREAM`.
 trait LookupDecoder<V: Tables, const BYTES: usize> {
     /// Thirty-twos of a block.
     const GROUPS: usize;
-    /// Whether no element is NaN, or denormal in f32: then [`Bf16`] rounds all of them right.
+    /// Whether no element is NaN, or denormal in f32: then [`HalfBf16`] rounds all of them right.
     fn is_regular(block: &[u8; BYTES]) -> bool;
     /// Decodes a block into `GROUPS` groups.
     unsafe fn decode<O: HalfFloat, const STREAM: bool>(block: &[u8; BYTES], out: &mut [Elements32]);
@@ -110,7 +110,7 @@ fn of_encoding<const STREAM: bool>(level: Level, encoding: Encoding, to: DType) 
 /// Writes the values of four-bit codes.
 ///
 /// # Safety
-/// As for [`Decoder`].
+/// As for [`LookupDecoder`].
 #[inline(always)]
 unsafe fn put<V: Tables, O: HalfFloat, const STREAM: bool>(group: &mut Elements32, codes: Bytes32, values: V) {
     // SAFETY: by the contract of `Decoder` the instructions are enabled, and a group, room for thirty-two elements, is at a multiple of 16 if
@@ -121,7 +121,7 @@ unsafe fn put<V: Tables, O: HalfFloat, const STREAM: bool>(group: &mut Elements3
 /// Writes the values of five-bit codes.
 ///
 /// # Safety
-/// As for [`Decoder`].
+/// As for [`LookupDecoder`].
 #[inline(always)]
 unsafe fn put_wide<V: WideTables, O: HalfFloat, const STREAM: bool>(
     group: &mut Elements32,
