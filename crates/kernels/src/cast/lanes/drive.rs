@@ -63,7 +63,7 @@ macro_rules! at_level {
     ($features:literal, $lanes:ty: $convert:ident, $scale:ident) => {
         #[target_feature(enable = $features)]
         unsafe fn $convert<L: Load, S: RoundedStore>(src: *const u8, dst: *mut u8, elements: usize, stream: bool) {
-            // SAFETY: the contract of `Kernel`, and the instructions are enabled here.
+            // SAFETY: the contract of `CastKernel`, and the instructions are enabled here.
             unsafe { convert::<$lanes, L, S>(src, dst, elements, stream) }
         }
 
@@ -92,7 +92,7 @@ at_level!("neon,bf16", Neon<true>: convert_neon_bf16, scale_neon_bf16);
 
 #[inline(always)]
 unsafe fn convert<V: Lanes, L: Load, S: RoundedStore>(src: *const u8, dst: *mut u8, elements: usize, stream: bool) {
-    // SAFETY: the contract of `Kernel` is passed on; a head is never longer than the whole, so everything stays inside both ranges.
+    // SAFETY: the contract of `CastKernel` is passed on; a head is never longer than the whole, so everything stays inside both ranges.
     unsafe {
         let one = V::splat(1f32.to_bits());
         if let Some(head) = stream.then(|| elements_to_alignment::<L, S>(dst)).flatten() {

@@ -139,7 +139,7 @@ macro_rules! kernel {
     ($features:literal, $rounding:ty: $name:ident) => {
         #[target_feature(enable = $features)]
         unsafe fn $name(src: *const u8, dst: *mut u8, elements: usize, stream: bool) {
-            // SAFETY: the contract of `Kernel`, and the instructions are enabled here.
+            // SAFETY: the contract of `CastKernel`, and the instructions are enabled here.
             unsafe { convert::<$rounding>(src, dst, elements, stream) }
         }
     };
@@ -154,7 +154,7 @@ unsafe fn convert<R: Rounding>(src: *const u8, dst: *mut u8, elements: usize, st
     let stream = stream && dst.addr().is_multiple_of(2);
     let head = if stream { head.min(elements) } else { 0 };
     let whole = (elements - head) / STEP;
-    // SAFETY: the contract of `Kernel`. The head, the steps and the tail are consecutive, and together all elements; a store of a step is aligned if
+    // SAFETY: the contract of `CastKernel`. The head, the steps and the tail are consecutive, and together all elements; a store of a step is aligned if
     // it is streamed.
     unsafe {
         convert_in_lanes(R::LEVEL, src, dst, head, false);
@@ -182,7 +182,7 @@ unsafe fn convert<R: Rounding>(src: *const u8, dst: *mut u8, elements: usize, st
 /// As for [`CastKernel`].
 unsafe fn convert_in_lanes(level: Level, src: *const u8, dst: *mut u8, elements: usize, stream: bool) {
     if let Some(kernel) = pair::<F32, Bf16<false>>(level) {
-        // SAFETY: the contract of `Kernel`, which is this function's own: the processor has the level, and both sides have the elements.
+        // SAFETY: the contract of `CastKernel`, which is this function's own: the processor has the level, and both sides have the elements.
         unsafe { kernel(src, dst, elements, stream) }
     }
 }

@@ -10,7 +10,7 @@ use crate::quant::iq::{LEVELS, eighths, even_signs, joined, shifted};
 /// Two points of eight elements, with their signs.
 #[inline(always)]
 unsafe fn signed(points: [u64; 2], signs: [u8; 2]) -> Bytes16 {
-    // SAFETY: the instructions are enabled, by the contract of `Decoder`.
+    // SAFETY: the instructions are enabled, by the contract of `BlockDecoder`.
     unsafe {
         Bytes16::from_halves(points[0], points[1])
             .negated_where(Bytes16::mask_of_bits(u32::from(u16::from_le_bytes(signs)), 0))

@@ -30,7 +30,7 @@ pub(in crate::quant) unsafe fn scales_and_minima<V: Lanes>(
     let [scales, minima, rest] = [0, 1, 2].map(|index| word(packed, index));
     let last_scales = each(rest, 0, 4) | each(scales, 6, 2) << 4;
     let last_minima = each(rest, 4, 4) | each(minima, 6, 2) << 4;
-    // SAFETY: the instructions are enabled, by the contract of `Decoder`.
+    // SAFETY: the instructions are enabled, by the contract of `BlockDecoder`.
     unsafe {
         let quants =
             Bytes16::from_halves(each(scales, 0, 6) | last_scales << 32, each(minima, 0, 6) | last_minima << 32);
@@ -44,7 +44,7 @@ pub(in crate::quant) unsafe fn six_bit_scales(packed: &[u8; 12]) -> Bytes16 {
     let [first, second, rest] = [0, 1, 2].map(|index| word(packed, index));
     let low = each(first, 0, 4) | each(second, 0, 4) << 32 | (each(rest, 0, 2) | each(rest, 2, 2) << 32) << 4;
     let high = each(first, 4, 4) | each(second, 4, 4) << 32 | (each(rest, 4, 2) | each(rest, 6, 2) << 32) << 4;
-    // SAFETY: the instructions are enabled, by the contract of `Decoder`.
+    // SAFETY: the instructions are enabled, by the contract of `BlockDecoder`.
     unsafe { Bytes16::from_halves(low, high).sub(Bytes16::splat(32)) }
 }
 

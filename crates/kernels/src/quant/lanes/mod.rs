@@ -59,7 +59,7 @@ macro_rules! at_level {
             let mut regular = true;
             for (block, out) in blocks.as_chunks().0.iter().zip(O::steps(out).chunks_exact_mut(D::STEPS)) {
                 regular &= !O::IS_BF16 || D::is_regular(block);
-                // SAFETY: the contract of `Kernel`, and the instructions are enabled here.
+                // SAFETY: the contract of `BlockKernel`, and the instructions are enabled here.
                 unsafe { D::decode::<$lanes, O>(block, out) };
             }
             regular
@@ -192,18 +192,18 @@ pub(super) unsafe fn f16_field<const AT: usize, const BYTES: usize>(block: &[u8;
         Some(bytes) => u64::from_le_bytes(*bytes),
         None => u64::from(u16::from_le_bytes(*field::<AT, 2, BYTES>(block))),
     };
-    // SAFETY: the instructions are enabled, by the contract of `Decoder`.
+    // SAFETY: the instructions are enabled, by the contract of `BlockDecoder`.
     unsafe { f16_to_f32(bits) }
 }
 
-/// `N` registers of the bytes of a block, from byte `AT` on, of `BYTES_IN` bytes.
+/// `N` registers of the bytes of a block, from byte `AT` on, of `BYTES` bytes.
 #[inline(always)]
 pub(super) unsafe fn registers<const AT: usize, const N: usize, const BYTES: usize>(
     block: &[u8; BYTES],
 ) -> [Bytes16; N] {
     const { assert!(AT + 16 * N <= BYTES, "a field beyond its block") };
     let (bytes, _) = block[AT..].as_chunks::<16>();
-    // SAFETY: each reads an array of sixteen bytes by reference; the instructions are enabled, by the contract of `Decoder`.
+    // SAFETY: each reads an array of sixteen bytes by reference; the instructions are enabled, by the contract of `BlockDecoder`.
     unsafe {
         let mut registers = [Bytes16::splat(0); N];
         for (register, bytes) in registers.iter_mut().zip(bytes) {
@@ -216,7 +216,7 @@ pub(super) unsafe fn registers<const AT: usize, const N: usize, const BYTES: usi
 /// Writes `scale * quant` for sixteen signed bytes.
 #[inline(always)]
 unsafe fn scaled<V: Lanes, O: OutputElement>(out: &mut [O::Step], step: usize, quants: Bytes16, scale: f32) {
-    // SAFETY: a step has room for sixteen lanes; the instructions are enabled, by the contract of `Decoder`.
+    // SAFETY: a step has room for sixteen lanes; the instructions are enabled, by the contract of `BlockDecoder`.
     unsafe {
         let value = V::from_signed_bytes(quants).to_f32().mul_f32(V::splat(scale.to_bits()));
         O::put(value, &mut out[step]);
@@ -232,7 +232,7 @@ unsafe fn scaled_from<V: Lanes, O: OutputElement>(
     scale: f32,
     offset: f32,
 ) {
-    // SAFETY: a step has room for sixteen lanes; the instructions are enabled, by the contract of `Decoder`.
+    // SAFETY: a step has room for sixteen lanes; the instructions are enabled, by the contract of `BlockDecoder`.
     unsafe {
         let product = V::from_bytes(quants).to_f32().mul_f32(V::splat(scale.to_bits()));
         O::put(product.add_f32(V::splat(offset.to_bits())), &mut out[step]);
@@ -248,7 +248,7 @@ unsafe fn scaled_less<V: Lanes, O: OutputElement>(
     scale: f32,
     minimum: f32,
 ) {
-    // SAFETY: a step has room for sixteen lanes; the instructions are enabled, by the contract of `Decoder`.
+    // SAFETY: a step has room for sixteen lanes; the instructions are enabled, by the contract of `BlockDecoder`.
     // Subtracted and not added with the other sign, which a NaN would keep.
     unsafe {
         let product = V::from_bytes(quants).to_f32().mul_f32(V::splat(scale.to_bits()));
@@ -260,7 +260,7 @@ unsafe fn scaled_less<V: Lanes, O: OutputElement>(
 #[inline(always)]
 unsafe fn products<V: Lanes>(quants: V, scale: V) -> CacheAligned<[f32; 16]> {
     let mut products = CacheAligned([0.0; 16]);
-    // SAFETY: the array has room for sixteen lanes; the instructions are enabled, by the contract of `Decoder`.
+    // SAFETY: the array has room for sixteen lanes; the instructions are enabled, by the contract of `BlockDecoder`.
     unsafe { quants.to_f32().mul_f32(scale).store_32::<false>(products.0.as_mut_ptr().cast()) };
     // Through memory, from where a lane is broadcast for free; in registers it would take more shuffles.
     *black_box(&products)

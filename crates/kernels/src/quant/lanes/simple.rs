@@ -12,7 +12,7 @@ pub(in crate::quant) const TWICE_FP4: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1
 /// The fifth bits of sixteen elements, where they belong.
 #[inline(always)]
 unsafe fn fifth_bits(bits: &[u8; 4], half: usize) -> Bytes16 {
-    // SAFETY: the instructions are enabled, by the contract of `Decoder`.
+    // SAFETY: the instructions are enabled, by the contract of `BlockDecoder`.
     unsafe { Bytes16::mask_of_bits(u32::from_le_bytes(*bits), half).and(Bytes16::splat(16)) }
 }
 

@@ -9,21 +9,21 @@ use crate::quant::block::field;
 #[inline(always)]
 pub(in crate::quant) unsafe fn digits_from<const MIN: u8>(fractions: Bytes16) -> Bytes16 {
     // From 86 and from 171 on, three times the byte carries into the next one.
-    // SAFETY: the instructions are enabled, by the contract of `Decoder`.
+    // SAFETY: the instructions are enabled, by the contract of `BlockDecoder`.
     unsafe { Bytes16::splat(MIN).sub(fractions.at_least(86)).sub(fractions.at_least(171)) }
 }
 
 /// The first digits of bytes as -1, 0 or 1.
 #[inline(always)]
 unsafe fn digits(fractions: Bytes16) -> Bytes16 {
-    // SAFETY: the instructions are enabled, by the contract of `Decoder`.
+    // SAFETY: the instructions are enabled, by the contract of `BlockDecoder`.
     unsafe { digits_from::<255>(fractions) }
 }
 
 /// Fractions without their first digits.
 #[inline(always)]
 pub(in crate::quant) unsafe fn shifted(fractions: Bytes16) -> Bytes16 {
-    // SAFETY: the instructions are enabled, by the contract of `Decoder`.
+    // SAFETY: the instructions are enabled, by the contract of `BlockDecoder`.
     unsafe { fractions.add(fractions).add(fractions) }
 }
 
@@ -33,7 +33,7 @@ pub(in crate::quant) unsafe fn four_places(bytes: &[u8; 4]) -> Bytes16 {
     let ones = u32::from_le_bytes(*bytes);
     let [threes, nines] = [tripled(ones), tripled(tripled(ones))];
     let [ones, threes, nines, rest] = [ones, threes, nines, tripled(nines)].map(u64::from);
-    // SAFETY: the instructions are enabled, by the contract of `Decoder`.
+    // SAFETY: the instructions are enabled, by the contract of `BlockDecoder`.
     unsafe { Bytes16::from_halves(ones | threes << 32, nines | rest << 32) }
 }
 

@@ -47,21 +47,21 @@ static TWICE_FP4: [f32; 16] = floats(simple::TWICE_FP4);
 /// As for [`LookupDecoder`], here and below.
 #[inline(always)]
 unsafe fn times<V: Tables>(numbers: &[f32; 16], scale: f32) -> V {
-    // SAFETY: sixteen f32 are read of an array of sixteen; the instructions are enabled, by the contract of `Decoder`.
+    // SAFETY: sixteen f32 are read of an array of sixteen; the instructions are enabled, by the contract of `LookupDecoder`.
     unsafe { V::load_32(numbers.as_ptr().cast()).mul_f32(V::splat(scale.to_bits())) }
 }
 
 /// Numbers times a scale, and an offset.
 #[inline(always)]
 unsafe fn times_from<V: Tables>(numbers: &[f32; 16], scale: f32, offset: f32) -> V {
-    // SAFETY: only registers are accessed, and an array by reference; the instructions are enabled, by the contract of `Decoder`.
+    // SAFETY: only registers are accessed, and an array by reference; the instructions are enabled, by the contract of `LookupDecoder`.
     unsafe { times::<V>(numbers, scale).add_f32(V::splat(offset.to_bits())) }
 }
 
 /// Numbers times a scale, less a minimum.
 #[inline(always)]
 unsafe fn times_less<V: Tables>(numbers: &[f32; 16], scale: f32, minimum: f32) -> V {
-    // SAFETY: only registers are accessed, and an array by reference; the instructions are enabled, by the contract of `Decoder`.
+    // SAFETY: only registers are accessed, and an array by reference; the instructions are enabled, by the contract of `LookupDecoder`.
     unsafe { times::<V>(numbers, scale).sub_f32(V::splat(minimum.to_bits())) }
 }
 

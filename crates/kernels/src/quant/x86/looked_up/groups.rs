@@ -53,7 +53,7 @@ macro_rules! at_level {
             start: usize,
             out: &mut [Elements32],
         ) {
-            // SAFETY: the contract of `Kernel`, and the instructions are enabled here.
+            // SAFETY: the contract of `GroupLookupKernel`, and the instructions are enabled here.
             unsafe { decode_columns::<$lanes, O, STREAM>(row, size, start, out) }
         }
     };

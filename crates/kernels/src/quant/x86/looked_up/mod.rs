@@ -43,7 +43,7 @@ macro_rules! at_level {
             let mut regular = true;
             for (block, out) in blocks.as_chunks().0.iter().zip(out.as_chunks_mut().0.chunks_exact_mut(D::GROUPS)) {
                 regular &= D::is_regular(block);
-                // SAFETY: the contract of `Kernel`, and the instructions are enabled here.
+                // SAFETY: the contract of `LookupKernel`, and the instructions are enabled here.
                 unsafe { D::decode::<O, STREAM>(block, out) };
             }
             regular
@@ -113,7 +113,7 @@ fn of_encoding<const STREAM: bool>(level: Level, encoding: Encoding, to: DType) 
 /// As for [`LookupDecoder`].
 #[inline(always)]
 unsafe fn put<V: Tables, O: HalfFloat, const STREAM: bool>(group: &mut Elements32, codes: Bytes32, values: V) {
-    // SAFETY: by the contract of `Decoder` the instructions are enabled, and a group, room for thirty-two elements, is at a multiple of 16 if
+    // SAFETY: by the contract of `LookupDecoder` the instructions are enabled, and a group, room for thirty-two elements, is at a multiple of 16 if
     // `STREAM`.
     unsafe { V::look_up::<STREAM>(O::table(values), codes, group.as_mut_ptr()) }
 }
@@ -128,7 +128,7 @@ unsafe fn put_wide<V: WideTables, O: HalfFloat, const STREAM: bool>(
     codes: Bytes32,
     [low, high]: [V; 2],
 ) {
-    // SAFETY: by the contract of `Decoder` the instructions are enabled, and a group, room for thirty-two elements, is at a multiple of 16 if
+    // SAFETY: by the contract of `LookupDecoder` the instructions are enabled, and a group, room for thirty-two elements, is at a multiple of 16 if
     // `STREAM`.
     unsafe { V::look_up::<STREAM>(O::wide_table(low, high), codes, group.as_mut_ptr()) }
 }
