@@ -164,7 +164,7 @@ def test_a_key_of_metadata_that_is_not_there_has_near_ones(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("path", "said"),
+    ("path", "message"),
     [
         ("ftp://host/model.safetensors", "ftp:// is not opened by this build: download it"),
         ("file:///models/x.safetensors", "give the path, /models/x.safetensors"),

@@ -81,7 +81,7 @@ class Damage:
         stored = changes.get("stored", np.frombuffer(frame, np.uint8))
         save_file({name: stored}, file, metadata={} if changes.get("sum", "") is None else sums)
         index = json.loads((self.folder / INDEX).read_text())
-        index["metadata"] |= changes.get("said", {})
+        index["metadata"] |= changes.get("message", {})
         for key in changes.get("without", ()):
             del index["metadata"][key]
         dialects.write_index(self.folder, index["metadata"], changes.get("map", {name: file.name}))

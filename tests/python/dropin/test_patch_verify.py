@@ -103,7 +103,7 @@ def _nan(model: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "reported"),
     [
         (_one_bit, "o_proj.weight': 1 of 32 rows differ from the weight 'model.layers.0.self_attn.o_proj.weight': 7"),
         (_swapped, "k_proj.weight': it holds 'model.layers.0.self_attn.v_proj.weight'"),

@@ -130,7 +130,7 @@ def test_snippets_of_the_readme_need_numpy_alone_or_say_what_else() -> None:
 def test_a_wheel_that_is_too_large_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     wheel = tmp_path / "made.whl"
     wheel.write_bytes(bytes(101))
-    monkeypatch.setattr(wheel_check, "LARGEST", 100)
+    monkeypatch.setattr(wheel_check, "MAX", 100)
     with refuses(SystemExit):
         wheel_check.main([str(wheel)])
 

@@ -168,7 +168,7 @@ def test_a_switch_of_the_environment_is_on_or_off(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize(
-    ("patch", "verify", "verifies", "said"),
+    ("patch", "verify", "verifies", "message"),
     [
         ("true", None, False, ""),
         (None, "1", True, ""),

@@ -139,7 +139,7 @@ def test_microscaling(make: Make, bits: int, scheme: str) -> None:
     same(found, expected)
 
 
-@pytest.mark.parametrize("is_said", [True, False])
+@pytest.mark.parametrize("is_declared", [True, False])
 def test_every_code_of_mxfp6_with_many_exponents(tmp_path: Path, is_declared: bool) -> None:
     """Without a configuration, the shapes determine the number of bits."""
     packed = torch.arange(256, dtype=torch.uint8).repeat(2, 9).reshape(96, 48)

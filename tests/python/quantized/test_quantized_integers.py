@@ -218,7 +218,7 @@ def spaced(codes: Array, bits: int) -> Array:
 
 
 # Seven bits would be read as eight without a configuration: both have four integers in a word.
-@pytest.mark.parametrize(("bits", "is_said"), [(3, True), (3, False), (5, True), (6, False), (7, True)])
+@pytest.mark.parametrize(("bits", "is_declared"), [(3, True), (3, False), (5, True), (6, False), (7, True)])
 def test_words_with_unused_bits(make: Make, bits: int, is_declared: bool) -> None:
     rng = np.random.default_rng(bits)
     inputs, rows, groups = 330, 64, 5
@@ -314,7 +314,7 @@ def test_an_index_of_groups_that_are_not_there_is_an_error(make: Make) -> None:
 
 
 @pytest.mark.parametrize(
-    "said",
+    "reported",
     [
         {"quant_method": "gptq", "checkpoint_format": "marlin"},
         {"quant_method": "awq", "version": "gemv"},

@@ -345,7 +345,7 @@ def test_a_folder_that_cannot_be_used_is_one_warning(
     assert re.search(cause, str(warning.message))
 
 
-@pytest.mark.parametrize("room", [1000, 2 * UNIT], ids=["at once", "on the way"])
+@pytest.mark.parametrize("space", [1000, 2 * UNIT], ids=["at once", "on the way"])
 def test_a_disk_that_is_full_is_one_warning(server: FaultServer, cache: Path, space: int) -> None:
     # A file size limit fails like a full disk; sparse files have their full length from the beginning.
     program = f"""

@@ -217,7 +217,7 @@ def test_a_user_of_google_gets_tokens_for_what_gcloud_saved(server: FaultServer,
         environment |= {place: str(saved.rename(tmp_path / "mine.json"))}
 
     def load(status: int, answer: dict[str, object]) -> "subprocess.CompletedProcess[str]":
-        what = {"answer": (status, answer), "asked": [], "context": context}
+        what = {"answer": (status, answer), "requested": [], "context": context}
         accounts = type("Accounts", (GoogleAccounts,), what)
         with socketserver.ThreadingTCPServer(("127.0.0.1", 0), accounts) as proxy:
             threading.Thread(target=proxy.serve_forever, daemon=True).start()

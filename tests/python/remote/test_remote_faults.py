@@ -164,7 +164,7 @@ def led(url: str, **environment: str) -> str:
 )
 def test_a_server_outside_leads_to_no_machine_inside(target: str) -> None:
     """A proxy answers for the outside server; the inside one is the same, and would get a request for its path."""
-    leads = type("Here", (Leads,), {"asked": []})
+    leads = type("Here", (Leads,), {"requested": []})
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), leads) as server:
         port = server.server_address[1]
         leads.target = target.format(port=port)  # type: ignore[attr-defined]
@@ -184,8 +184,8 @@ def test_nothing_leads_from_encryption_to_none(tmp_path: Path) -> None:
     subprocess.run(["openssl", "req", *made, *names, usage], check=True, capture_output=True)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
-    leads = type("Here", (Leads,), {"asked": []})
-    plain = type("Plain", (Leads,), {"asked": []})
+    leads = type("Here", (Leads,), {"requested": []})
+    plain = type("Plain", (Leads,), {"requested": []})
     with (
         http.server.ThreadingHTTPServer(("127.0.0.1", 0), leads) as server,
         http.server.ThreadingHTTPServer(("127.0.0.1", 0), plain) as other,

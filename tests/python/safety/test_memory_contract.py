@@ -156,7 +156,7 @@ def test_a_compressed_pickle_counts_by_its_compressed_bytes(tmp_path: Path, kind
     assert outcome == "done" or any(rule in message for rule in REFUSED), message
 
 
-@pytest.mark.parametrize("room", [40 << 20, 130 << 20])
+@pytest.mark.parametrize("buffer", [40 << 20, 130 << 20])
 @pytest.mark.parametrize("kind", PICKLES)
 def test_without_memory_a_pickle_ends_in_an_error_and_not_the_process(tmp_path: Path, kind: str, buffer: int) -> None:
     path = archive(tmp_path / "a.pt", PICKLES[kind]())

@@ -465,8 +465,8 @@ def test_names_of_a_megabyte_do_not_bury_a_message(make_file: Callable[..., Path
 
 
 def test_what_is_quoted_in_a_message_is_made_safe() -> None:
-    """The convention behind the test above: quoted placeholders use `shown`, `printable`, or `!r`."""
-    quoted = re.compile(r"'\{(?!shown\(|printable\()[^{}]*(?<!!r)\}'")
+    """The convention behind the test above: quoted placeholders use `escape`, `printable`, or `!r`."""
+    quoted = re.compile(r"'\{(?!escape\(|printable\()[^{}]*(?<!!r)\}'")
     allowed = ("'{what}'",)
     for path in sorted(Path(max_weights.__file__).parent.rglob("*.py")):
         for line in path.read_text().splitlines():

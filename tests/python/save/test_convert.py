@@ -193,7 +193,7 @@ def test_ctrl_c_leaves_what_was_there_and_the_next_run_removes_the_rest(models: 
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["convert", "MODELS/silero_vad.jit", "OUT/a.safetensors"], "TorchScript"),
         (["convert", "MODELS/minilm.safetensors", "OUT/a.pth"], "PyTorch files can be read, but not written"),

@@ -158,7 +158,7 @@ def test_what_every_rank_saved_for_itself_is_one_checkpoint(tmp_path: Path, tens
 
 
 @pytest.mark.parametrize(
-    "said",
+    "message",
     [
         "no JSON",
         "[]",
@@ -373,7 +373,7 @@ def test_vllm_goes_on_where_the_format_cannot_be_registered(caplog: pytest.LogCa
     assert "vLLM does not know the load format max_weights: ModuleNotFoundError" in caplog.text
 
 
-@pytest.mark.parametrize("wanted", ["1", "0"])
+@pytest.mark.parametrize("requested", ["1", "0"])
 def test_sglang_is_hooked_where_it_is_asked_for(
     monkeypatch: pytest.MonkeyPatch, shards: Path, tensors: dict[str, torch.Tensor], requested: str
 ) -> None:
@@ -404,7 +404,7 @@ def test_sglang_is_hooked_where_it_is_asked_for(
         }
 
 
-@pytest.mark.parametrize("wanted", ["1", "0", None])
+@pytest.mark.parametrize("requested", ["1", "0", None])
 def test_torch_patches_at_its_import_where_it_is_asked_to(installed: str, requested: str | None) -> None:
     script = """
 import sys, multiprocessing

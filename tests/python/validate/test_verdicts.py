@@ -228,7 +228,7 @@ def test_a_file_of_no_known_format_is_broken_where_it_is_given_as_weights(tmp_pa
     assert (report.answer, [found.rule for found in report.findings]) == ("broken", ["format.unknown"])
 
 
-@pytest.mark.parametrize("beside", ["a.xml", "model.json", "shared_vocabulary.json", "net.onnx"])
+@pytest.mark.parametrize("companions", ["a.xml", "model.json", "shared_vocabulary.json", "net.onnx"])
 def test_raw_data_of_other_programs_is_no_fault(tmp_path: Path, companions: str) -> None:
     name = "net.bin" if companions.startswith("net") else "a.bin"
     (tmp_path / name).write_bytes(bytes(range(128, 256)))
