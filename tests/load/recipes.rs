@@ -441,8 +441,8 @@ fn boxes_that_overlap_leave_holes_or_reach_outside_are_refused() {
     assert_eq!(message(&[4, 4], &[[0, 0], [0, 1]]), "pieces 0 and 1 overlap");
     assert_eq!(message(&[8, 4], &[[4, 2], [0, 0], [3, 2]]), "pieces 0 and 2 overlap");
     assert_eq!(message(&[8, 2], &[[0, 0]]), "the pieces have 8 of the 16 elements of a tensor of [8, 2]");
-    assert_eq!(message(&[4, 4], &[[0, 3]]), "piece 0, [4, 2] from [0, 3] on, is outside a tensor of [4, 4]");
-    assert_eq!(message(&[4, 4], &[[0, -1]]), "piece 0, [4, 2] from [0, -1] on, is outside a tensor of [4, 4]");
+    assert_eq!(message(&[4, 4], &[[0, 3]]), "piece 0, [4, 2] from [0, 3] on, extends beyond a tensor of [4, 4]");
+    assert_eq!(message(&[4, 4], &[[0, -1]]), "piece 0, [4, 2] from [0, -1] on, extends beyond a tensor of [4, 4]");
     assert_eq!(message(&[4, 4], &[[0, i64::MAX]]).split(',').next(), Some("piece 0"));
     assert!(message(&[1 << 40, 1 << 40], &[]).contains("overflows"));
     assert!(Recipe::new(DType::Float16, &[4, 2], boxes(&checkpoint, &[[0, 0]])).is_err(), "another dtype");

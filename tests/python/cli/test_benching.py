@@ -157,8 +157,8 @@ def result_of(ours: float, theirs: float) -> BenchResult:
 @pytest.mark.parametrize(
     ("ours", "theirs", "verdict"),
     [
-        (1.0, 2.0, "max_weights is ahead, 2.00 times as fast"),
-        (3.0, 2.0, "torch.load is ahead, 1.50 times as fast"),
+        (1.0, 2.0, "max_weights is fastest, 2.00 times as fast"),
+        (3.0, 2.0, "torch.load is fastest, 1.50 times as fast"),
         (1.0, 1.04, "equally fast"),
     ],
 )

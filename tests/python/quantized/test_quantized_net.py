@@ -207,7 +207,7 @@ def test_convert_keeps_what_is_to_be_kept(tmp_path: Path) -> None:
     found = load_file(tmp_path / "kept/model.safetensors")
     assert all(bits(found[name]) == bits(made.tensors[name]) for name in made.parts)
     assert same(found[NORM], made.tensors[NORM].half())
-    assert json.loads((tmp_path / "kept/config.json").read_text())["quantization_config"] == made.said
+    assert json.loads((tmp_path / "kept/config.json").read_text())["quantization_config"] == made.message
 
 
 def test_convert_refuses_what_it_cannot_decode_by_name(tmp_path: Path) -> None:
