@@ -106,7 +106,7 @@ def names_of(checkpoint: Checkpoint) -> JSONObject:
         "names": {name: new.get(name, name) for name in names},
         "heads": heads,
         "amounts": amounts,
-        "left_out": without,
+        "excluded": without,
     }
 
 
@@ -148,7 +148,7 @@ def write_hub_files(path: StrPath, folder: StrPath, dtype: DTypeLike | None = No
             raise ArgumentError(
                 f"the metadata says {blocks} blocks, but the file has {len(shapes)} weights", rule="argument.config"
             )
-        scaling = {name: node[name].data().astype(DType.float32).to_numpy() for name in named["left_out"]}
+        scaling = {name: node[name].data().astype(DType.float32).to_numpy() for name in named["excluded"]}
         first = next((info.file for info in infos(node)), os.fspath(path))
     transformers, torch = _libraries()
     target = Path(folder)
@@ -176,7 +176,7 @@ def write_hub_files(path: StrPath, folder: StrPath, dtype: DTypeLike | None = No
         for file in files:
             place_file(target / file.name, file.read_bytes(), sync=sync)
     names = [file.name for file in files]
-    return {"files": names, "left_out": named["left_out"], "not_loaded": not_loaded, "notes": notes}
+    return {"files": names, "excluded": named["excluded"], "not_loaded": not_loaded, "notes": notes}
 
 
 def _first_of_set(path: str) -> str:

@@ -227,7 +227,7 @@ impl<'v, V: SourceValues> SourceWriter<'v, V> {
         match keywords {
             Some((id, true)) => self.open.push(SourceTask::Keywords(id, 0, some)),
             Some((id, false)) => {
-                self.open.extend([SourceTask::Value(id), SourceTask::Put(if some { ", **" } else { "**" })])
+                self.open.extend([SourceTask::Value(id), SourceTask::Put(if some { ", **" } else { "**" })]);
             }
             None => {}
         }
@@ -258,7 +258,7 @@ impl<'v, V: SourceValues> SourceWriter<'v, V> {
         match step {
             SourcePart::State(value) | SourcePart::Value(value) => self.open.push(SourceTask::Value(value)),
             SourcePart::Entry(key, value) => {
-                self.open.extend([SourceTask::Value(value), SourceTask::Put(": "), SourceTask::Value(key)])
+                self.open.extend([SourceTask::Value(value), SourceTask::Put(": "), SourceTask::Value(key)]);
             }
             SourcePart::Unknown | SourcePart::End => {}
         }

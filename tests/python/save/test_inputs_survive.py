@@ -26,7 +26,7 @@ BASE = {"model.a.weight": np.arange(40_000, dtype=np.float32), "model.b.weight":
 NEW = {**BASE, "model.a.weight": np.where(np.arange(40_000) == 7, 3, BASE["model.a.weight"]).astype(np.float32)}
 REFUSED = (
     r"this is the input|this is inside the input|this folder holds the input|one of several files"
-    r"|one of the files of the model|is no "
+    r"|one of the files of the model|is not "
 )
 
 

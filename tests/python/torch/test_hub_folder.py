@@ -150,7 +150,7 @@ def convert(path: Path, folder: Path) -> dict[str, Any]:
 def test_a_real_file_becomes_a_folder_that_transformers_opens_as_the_same_model(tmp_path: Path, models: Path) -> None:
     path, folder = models / SMOLLM2, tmp_path / "smollm2"
     made = convert(path, folder)
-    assert made["left_out"] == made["not_loaded"] == []
+    assert made["excluded"] == made["not_loaded"] == []
     assert {file.name for file in folder.iterdir() if ".safetensors" not in file.name} == set(made["files"])
     assert {"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"} <= set(made["files"])
     assert (folder / "model.safetensors.index.json").is_file()
@@ -206,10 +206,10 @@ def test_norms_with_1_added_become_those_of_the_same_model(
 def test_what_llama_cpp_computes_is_left_out(tmp_path: Path, write: Write) -> None:
     path = write("llama", shapes_of_blocks() | {"rope_freqs.weight": (4,)})
     found = names_of(path)
-    assert found["left_out"] == ["rope_freqs.weight"]
+    assert found["excluded"] == ["rope_freqs.weight"]
     assert "rope_freqs.weight" not in found["names"]
     made = convert(path, tmp_path / "out")
-    assert made["left_out"] == ["rope_freqs.weight"]
+    assert made["excluded"] == ["rope_freqs.weight"]
     assert ["rope_freqs.weight" in note and "rope_parameters" in note for note in made["notes"]] == [True]
     assert "rope_freqs.weight" not in {info.name for info in max_weights.infos(load_weights(tmp_path / "out"))}
     check_model(path, tmp_path / "out")
