@@ -31,16 +31,16 @@ impl LayerConfig<'_, '_, '_, '_> {
                 self.groups(&scales, layout, scales.shape.get(1));
             }
             (QuantizationMethod::CompressedTensors, _) if layout.dtype.is_some() => {
-                self.group_of_packed(&scales, layout)
+                self.group_of_packed(&scales, layout);
             }
             (QuantizationMethod::ModelOpt(algorithm), ScaleRule::Multiplied) if algorithm == "NVFP4" => {
                 self.group_of_packed(&scales, layout);
             }
             (QuantizationMethod::Fp8, ScaleRule::Blocks | ScaleRule::Spread) if layout.bits == 8 => {
-                self.blocks(&scales, layout)
+                self.blocks(&scales, layout);
             }
             (QuantizationMethod::CompressedTensors, ScaleRule::Blocks | ScaleRule::Spread | ScaleRule::Bytes) => {
-                self.eight_bits(&scales, layout)
+                self.eight_bits(&scales, layout);
             }
             _ => {}
         }

@@ -29,7 +29,7 @@ pub(super) fn look(tag: &Tag<'_>, origins: &Origins<'_>, broken: &mut Vec<Templa
     for (at, placed) in tag.tokens.iter().enumerate() {
         match &placed.token {
             TemplateToken::Name(name) if look.has(at.wrapping_sub(1), ".") => {
-                look.attribute(at, name, at.wrapping_sub(2))
+                look.attribute(at, name, at.wrapping_sub(2));
             }
             TemplateToken::Name(name) if !is_long && (look.has(at.wrapping_sub(1), "|") || is_filter && at == 1) => {
                 look.filter(at, name);
