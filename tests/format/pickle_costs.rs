@@ -183,3 +183,24 @@ fn a_date_of_numpy_has_no_value_without_its_unit() {
     let pickled = accepted(&bytes);
     assert!(matches!(pickled.objects.get(pickled.root), PickleObject::Opaque(_)));
 }
+
+#[test]
+fn more_memory_than_is_allowed_is_refused_at_the_instruction_that_asks_for_it() {
+    let limits = PickleLimits { memory: Some(1 << 20), ..PickleLimits::default() };
+    let bytes = [b"](".as_slice(), &b"]".repeat(100_000), b"e."].concat();
+    let error = read(&bytes, 0, &limits, PersistentIds::Zip).expect_err("too much");
+    let fault = error.diagnostic().expect("a fault");
+    assert_eq!(fault.rule.id, "pickle.memory");
+    assert!(fault.offset.is_some_and(|offset| offset > 1000), "{fault}");
+    assert!(fault.help.contains("16 times"));
+    accepted(&bytes);
+}
+
+#[test]
+fn a_size_of_a_size_of_a_size_has_no_depth() {
+    let mut bytes = b"ctorch\nSize\nq\x000K\x02K\x03\x86q\x01".to_vec();
+    bytes.extend(b"0h\x00h\x01\x85Rq\x01".repeat(300_000));
+    bytes.push(b'.');
+    let pickled = accepted(&bytes);
+    assert_eq!(pickled.objects.elements(pickled.root).map(<[_]>::len), Some(2));
+}

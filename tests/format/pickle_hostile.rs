@@ -583,23 +583,3 @@ fn an_element_of_a_set_is_what_python_allows_as_a_key() {
         assert_eq!(fault.rule.id, "pickle.set", "{}", bytes.escape_ascii());
     }
 }
-
-#[test]
-fn more_memory_than_is_allowed_is_refused_at_the_instruction_that_asks_for_it() {
-    let limits = PickleLimits { memory: Some(1 << 20), ..PickleLimits::default() };
-    let bytes = [b"](".as_slice(), &b"]".repeat(100_000), b"e."].concat();
-    let fault = read_with(&bytes, &limits).expect_err("too much");
-    assert_eq!(fault.rule.id, "pickle.memory");
-    assert!(fault.offset.is_some_and(|offset| offset > 100 + 1000), "{fault}");
-    assert!(fault.help.contains("16 times"));
-    assert!(read_with(&bytes, &PickleLimits::default()).is_ok());
-}
-
-#[test]
-fn a_size_of_a_size_of_a_size_has_no_depth() {
-    let mut bytes = b"ctorch\nSize\nq\x000K\x02K\x03\x86q\x01".to_vec();
-    bytes.extend(b"0h\x00h\x01\x85Rq\x01".repeat(300_000));
-    bytes.push(b'.');
-    let pickled = accepted(&bytes);
-    assert_eq!(pickled.objects.elements(pickled.root).map(<[_]>::len), Some(2));
-}
