@@ -248,7 +248,12 @@ def test_a_miss_names_the_command_that_downloads_it() -> None:
 @pytest.mark.parametrize(
     "name", ["missing.safetensors", "a/b/c", "../x", "org/../tiny", "org/tiny@../../x", "/org/tiny"]
 )
-def test_what_cannot_be_a_models_name_is_a_missing_file(name: str) -> None:
+def test_what_cannot_be_a_models_name_is_a_missing_file(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "folder"  # in an empty folder, so that no file near it has a similar name
+    folder.mkdir()
+    monkeypatch.chdir(folder)
     with refuses(MissingFileError, "file.missing"):
         load_weights(name)
     assert not os.path.lexists(name)
