@@ -63,6 +63,26 @@ pub enum GgufValue<'a> {
 }
 
 impl<'a> GgufValue<'a> {
+    /// The value as text; of an array, what `elements` makes of it.
+    pub fn text_with(&self, elements: impl FnOnce(&GgufArray<'a>) -> String) -> String {
+        match self {
+            Self::U8(value) => value.to_string(),
+            Self::I8(value) => value.to_string(),
+            Self::U16(value) => value.to_string(),
+            Self::I16(value) => value.to_string(),
+            Self::U32(value) => value.to_string(),
+            Self::I32(value) => value.to_string(),
+            Self::U64(value) => value.to_string(),
+            Self::I64(value) => value.to_string(),
+            Self::F32(value) => value.to_string(),
+            Self::F64(value) => value.to_string(),
+            Self::Bool(value) => value.to_string(),
+            Self::String(text) => (*text).to_owned(),
+            Self::Bytes(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+            Self::Array(array) => elements(array),
+        }
+    }
+
     /// The number, if this is a non-negative integer of any width.
     pub fn as_u64(&self) -> Option<u64> {
         match *self {

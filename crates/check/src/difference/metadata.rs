@@ -109,29 +109,14 @@ fn same(a: &GgufValue<'_>, b: &GgufValue<'_>) -> bool {
 
 /// A value as text; of an array the first elements.
 pub(crate) fn text_of(value: &GgufValue<'_>) -> String {
-    match value {
-        GgufValue::U8(value) => value.to_string(),
-        GgufValue::I8(value) => value.to_string(),
-        GgufValue::U16(value) => value.to_string(),
-        GgufValue::I16(value) => value.to_string(),
-        GgufValue::U32(value) => value.to_string(),
-        GgufValue::I32(value) => value.to_string(),
-        GgufValue::U64(value) => value.to_string(),
-        GgufValue::I64(value) => value.to_string(),
-        GgufValue::F32(value) => value.to_string(),
-        GgufValue::F64(value) => value.to_string(),
-        GgufValue::Bool(value) => value.to_string(),
-        GgufValue::String(value) => (*value).to_owned(),
-        GgufValue::Bytes(bytes) => String::from_utf8_lossy(bytes).into_owned(),
-        GgufValue::Array(array) => {
-            let first: Vec<String> =
-                array.iter().take(3).map(|value| text::cut(&text_of(&value), SHOWN).into_owned()).collect();
-            let more = if array.len() > 3 {
-                format!(", … ({})", text::plural(array.len() as u64, "value"))
-            } else {
-                String::new()
-            };
-            format!("[{}{more}]", first.join(", "))
-        }
-    }
+    value.text_with(|array| {
+        let first: Vec<String> =
+            array.iter().take(3).map(|value| text::cut(&text_of(&value), SHOWN).into_owned()).collect();
+        let more = if array.len() > 3 {
+            format!(", … ({})", text::plural(array.len() as u64, "value"))
+        } else {
+            String::new()
+        };
+        format!("[{}{more}]", first.join(", "))
+    })
 }

@@ -104,28 +104,13 @@ fn text_lines(value: &str, screen: &mut Screen) -> io::Result<()> {
 
 /// A value as people read it; of an array the first elements, and how many more there are.
 fn plain(value: &GgufValue<'_>, most: usize) -> String {
-    match value {
-        GgufValue::U8(value) => value.to_string(),
-        GgufValue::I8(value) => value.to_string(),
-        GgufValue::U16(value) => value.to_string(),
-        GgufValue::I16(value) => value.to_string(),
-        GgufValue::U32(value) => value.to_string(),
-        GgufValue::I32(value) => value.to_string(),
-        GgufValue::U64(value) => value.to_string(),
-        GgufValue::I64(value) => value.to_string(),
-        GgufValue::F32(value) => value.to_string(),
-        GgufValue::F64(value) => value.to_string(),
-        GgufValue::Bool(value) => value.to_string(),
-        GgufValue::String(text) => (*text).to_owned(),
-        GgufValue::Bytes(bytes) => String::from_utf8_lossy(bytes).into_owned(),
-        GgufValue::Array(array) => {
-            let mut shown: Vec<String> = array.iter().take(most).map(|element| quoted(&element, most)).collect();
-            if array.len() > shown.len() {
-                shown.push(format!("… {} more", text::grouped((array.len() - shown.len()) as u64)));
-            }
-            format!("[{}]", shown.join(", "))
+    value.text_with(|array| {
+        let mut shown: Vec<String> = array.iter().take(most).map(|element| quoted(&element, most)).collect();
+        if array.len() > shown.len() {
+            shown.push(format!("… {} more", text::grouped((array.len() - shown.len()) as u64)));
         }
-    }
+        format!("[{}]", shown.join(", "))
+    })
 }
 
 /// An element of an array: a string in quotes, so that its ends are seen.
