@@ -226,10 +226,13 @@ def test_tensors_of_neither_version_are_named_before_anything_is_changed(chain: 
     tensors = copied(chain.versions[0])
     tensors["c.bytes"][0] ^= 1
     before = copied(tensors)
-    for number in (1, 2):
-        with refuses(FormatError, "delta.base"):
-            delta.apply_into(tensors, chain.delta(number) if number == 1 else chain.delta(3))
-        assert_same(tensors, before)
+    with refuses(FormatError, "delta.base"):
+        delta.apply_into(tensors, chain.delta(1))
+    assert_same(tensors, before)
+    # Threads compare the tensors, and several are wrong: the error names the one that is found first.
+    with pytest.raises(FormatError, match=r"tensor '\w\.\w+': its values match neither the base .*delta\.base"):
+        delta.apply_into(tensors, chain.delta(3))
+    assert_same(tensors, before)
     half = copied(chain.versions[0])
     half["a.weight"][:100] = chain.versions[1]["a.weight"][:100]
     with refuses(FormatError, "delta.base"):
