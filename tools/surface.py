@@ -87,8 +87,8 @@ REFERENCE = PACKAGE.parents[1] / "docs" / "reference"
 PAGES = {
     "index": "_core _fingerprint_cache _versions",
     "weights": """_benching _checkpoints _fingerprint _fingerprint_record _lazy _load_request _loading _planning
-        _progress _quantized_weights _read_options _remote _renaming _selection _streaming _weight_data _weights
-        _weights_format _weights_protocol conversion delta remote types""",
+        _progress _quantized_weights _read_options _remote _renaming _rows _selection _streaming _weight_data
+        _weights _weights_format _weights_protocol conversion delta remote types""",
     "tensors": "_buffer _devices _dtype _quantization",
     "saving": "_resharding _saving _saving_gguf",
     "frameworks": "_load_report _torch_verbs jax numpy torch",

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from max_weights._renaming import renamed
     from max_weights._resharding import reshard
     from max_weights._result import Finding, Result
+    from max_weights._rows import table
     from max_weights._saving import SafetensorsWriter, save, save_file, save_gguf, save_sharded
     from max_weights._torch_verbs import load_file, load_into, verify_loaded
     from max_weights._versions import show_versions
@@ -86,7 +87,7 @@ __all__ = [
     "jax", "lazy_state_dict", "load_file", "load_into", "load_ranks", "load_weights", "nn", "numpy", "patch", "patched",
     "pipelines", "plan", "quantize", "quantized", "release_memory", "remote", "renamed", "reshard", "safetensors",
     "save", "save_file", "save_gguf", "save_sharded", "scale_blocks", "set_threads", "sharding", "show_versions",
-    "stats", "tasks", "torch", "types", "unpatch", "validate", "verify_loaded",
+    "stats", "table", "tasks", "torch", "types", "unpatch", "validate", "verify_loaded",
 ]
 _NAMES = {
     "": """conversion delta driver dtype engine errors graph integrations jax nn numpy pipelines remote safetensors
@@ -112,6 +113,7 @@ _NAMES = {
     "_renaming": "renamed",
     "_resharding": "reshard",
     "_result": "Finding Result",
+    "_rows": "table",
     "_saving": "SafetensorsWriter save save_file save_gguf save_sharded",
     "_torch_verbs": "load_file load_into verify_loaded",
     "_versions": "show_versions",

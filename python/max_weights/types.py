@@ -14,12 +14,14 @@ from max_weights._quantized_weights import QuantizedWeight
 from max_weights._read_options import ReadOptions
 from max_weights._resharding import ReshardPlan
 from max_weights._result import Result
+from max_weights._rows import CacheCounts, PendingRows, Table
 from max_weights._selection import Select
 from max_weights._streaming import WeightStream
 from max_weights._weight_statistics import WeightStatistics
 from max_weights._weights import Metadata, Objects, Placeholder, WeightInfo, WeightsAdapter
 
 __all__ = [
+    "CacheCounts",
     "Checkpoint",
     "Convert",
     "DLPackArray",
@@ -31,6 +33,7 @@ __all__ = [
     "LoadReport",
     "Metadata",
     "Objects",
+    "PendingRows",
     "Placeholder",
     "Progress",
     "QuantizedWeight",
@@ -39,6 +42,7 @@ __all__ = [
     "ReshardPlan",
     "Result",
     "Select",
+    "Table",
     "WeightInfo",
     "WeightStatistics",
     "WeightStream",

@@ -1,6 +1,7 @@
-//! A region of a tensor: a box, or several boxes, as one rank of several has it.
+//! A region of a tensor: a box, or several boxes, as one rank of several has it; or rows by their numbers.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::source::{ReadCost, ReadRange};
@@ -14,11 +15,20 @@ const LONG_ROW: usize = 1 << 20;
 /// A region as byte ranges of some rows of a tensor in C order, as [`RegionBytes`] has them. In memory the ranges are contiguous.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RegionSlices {
-    region: RegionBytes,
+    starts: RowStarts,
     /// The number of rows; 0 for an empty region.
     pub(super) rows: usize,
     /// The byte ranges of each row, in memory order; they need not be contiguous.
     pub(super) ranges: Vec<Range<usize>>,
+}
+
+/// Where the rows begin.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum RowStarts {
+    /// At regular distances.
+    Region(RegionBytes),
+    /// Rows of this many bytes, by their numbers in any order: each is read by itself.
+    Listed(Arc<[u64]>, usize),
 }
 
 impl RegionSlices {
@@ -29,17 +39,39 @@ impl RegionSlices {
         }
         let region = RegionBytes::new(shape, (per as u64, bytes as u64), &axis_ranges(shape, region)?)?;
         let ranges = region.ranges().iter().map(in_memory).collect();
-        Ok(Self { rows: region.rows() as usize, ranges, region })
+        Ok(Self { rows: region.rows() as usize, ranges, starts: RowStarts::Region(region) })
+    }
+
+    /// The rows of these numbers, of `row` bytes each. They are in the tensor, whose bytes fit into the address space.
+    pub(super) fn listed(numbers: Arc<[u64]>, row: usize) -> Self {
+        let ranges = std::iter::once(0..row).collect();
+        Self { rows: numbers.len(), ranges, starts: RowStarts::Listed(numbers, row) }
+    }
+
+    /// Whether each row is read by itself, wherever the others are.
+    pub(super) fn is_listed(&self) -> bool {
+        matches!(self.starts, RowStarts::Listed(..))
     }
 
     /// The byte range of the tensor, if the region is a single range.
     pub(super) fn one_range(&self) -> Option<Range<usize>> {
-        self.region.one_range().as_ref().map(in_memory)
+        match &self.starts {
+            RowStarts::Region(region) => region.one_range().as_ref().map(in_memory),
+            RowStarts::Listed(..) => None,
+        }
     }
 
     /// Where a row begins, in bytes of the tensor.
     pub(super) fn row_start(&self, number: usize) -> usize {
-        self.region.row_start(number as u64) as usize
+        match &self.starts {
+            RowStarts::Region(region) => region.row_start(number as u64) as usize,
+            RowStarts::Listed(numbers, row) => numbers[number] as usize * row,
+        }
+    }
+
+    /// Where at most `most` of the rows begin, from the first to the last.
+    pub(super) fn some_starts(&self, most: usize) -> impl Iterator<Item = usize> {
+        (0..self.rows).step_by(self.rows.div_ceil(most.max(1)).max(1)).map(|row| self.row_start(row))
     }
 
     /// The number of rows from `first` on that one read covers: they ascend, the gaps are short, and the total is at most `most` bytes.
@@ -58,6 +90,9 @@ impl RegionSlices {
 
     /// The number of bytes read, including the gaps in rows that are read together.
     pub(super) fn bytes_read(&self) -> u64 {
+        if self.is_listed() {
+            return (self.rows * self.payload()) as u64;
+        }
         let (reach, mut first, mut bytes) = (self.reach().len(), 0, 0);
         while first < self.rows {
             let next = first + self.rows_together(first, usize::MAX);
@@ -69,7 +104,13 @@ impl RegionSlices {
 
     /// From the region's first byte in the tensor to its last.
     pub(super) fn span(&self) -> Range<usize> {
-        in_memory(&self.region.span())
+        match &self.starts {
+            RowStarts::Region(region) => in_memory(&region.span()),
+            RowStarts::Listed(numbers, row) => {
+                let first = numbers.iter().min().map_or(0, |first| *first as usize * row);
+                first..numbers.iter().max().map_or(0, |last| (*last as usize + 1) * row)
+            }
+        }
     }
 
     /// The bytes of the region per row.
@@ -90,11 +131,17 @@ impl RegionSlices {
 
     /// The distance from one row to the next, in bytes; 0 if there is only one.
     fn row(&self) -> usize {
-        self.region.stride() as usize
+        match &self.starts {
+            RowStarts::Region(region) => region.stride() as usize,
+            RowStarts::Listed(_, row) => *row,
+        }
     }
 
-    /// Whether gaps are skipped: they are large, or the rows are too long to be read whole.
+    /// Whether gaps are skipped: they are large, or the rows are too long to be read whole. Listed rows are one run, whose job skips them.
     pub(super) fn skips(&self) -> bool {
+        if self.is_listed() {
+            return false;
+        }
         let Range { start, end } = self.reach();
         let holes = end - start - self.payload().min(end - start);
         let between = self.row().saturating_sub(end - start);
@@ -133,7 +180,7 @@ impl RegionSlices {
             let start = self.row_start(row);
             for range in &self.ranges {
                 let (bytes, later) = std::mem::take(&mut rest).split_at_mut(range.len());
-                parts.push(ReadRange { offset: offset + (start + range.start - first) as u64, bytes });
+                parts.push(ReadRange { offset: offset + (start + range.start) as u64 - first as u64, bytes });
                 rest = later;
             }
         }

@@ -4,6 +4,8 @@
 use std::cell::OnceCell;
 
 use super::job::{JobScratch, ReadJob};
+#[cfg(target_os = "linux")]
+use super::listed;
 use crate::checkpoint::Checkpoint;
 #[cfg(target_os = "linux")]
 use crate::error::Error;
@@ -11,7 +13,7 @@ use crate::error::Result;
 #[cfg(target_os = "linux")]
 use crate::memory::AlignedBytes;
 #[cfg(target_os = "linux")]
-use crate::source::direct::{self, DirectRequest, IoRing, RequestOutcome};
+use crate::source::direct::{self, DirectRequest, IoRing, RequestOutcome, RingSize};
 use crate::workers::Interrupt;
 
 /// Jobs that a thread takes at a time, so that its queue seldom runs empty.
@@ -24,6 +26,9 @@ pub(super) struct DirectReader {
     /// None where the system has no rings.
     #[cfg(target_os = "linux")]
     ring: OnceCell<Option<IoRing>>,
+    /// For rows of a list.
+    #[cfg(target_os = "linux")]
+    row_ring: OnceCell<Option<IoRing>>,
     #[cfg(target_os = "linux")]
     buffer: AlignedBytes,
 }
@@ -32,7 +37,7 @@ pub(super) struct DirectReader {
 pub(super) fn has_rings() -> bool {
     #[cfg(target_os = "linux")]
     {
-        IoRing::new().is_some()
+        IoRing::new(RingSize::LONG).is_some()
     }
     #[cfg(not(target_os = "linux"))]
     false
@@ -66,12 +71,18 @@ impl DirectReader {
 impl DirectReader {
     /// Runs jobs of one file; through the page cache, where the filesystem supports nothing else.
     fn run<'a>(&mut self, checkpoint: &Checkpoint, jobs: Vec<ReadJob<'a>>, interrupt: Interrupt<'_>) -> Result<()> {
-        let Self { scratch, ring, buffer } = self;
+        let Self { scratch, ring, row_ring, buffer } = self;
         let Some(first) = jobs.first() else { return Ok(()) };
         let source = checkpoint.file(first.extent.file)?;
         // Compressed bytes are inflated first, and bytes written through the mapping are not on the disk.
         let is_other =
             |job: &ReadJob<'a>| job.deflated().is_some() || source.is_written(job.extent.offset, job.extent.len);
+        let (listed, jobs): (Vec<_>, Vec<_>) = jobs.into_iter().partition(ReadJob::is_listed);
+        for job in listed {
+            row_ring.get_or_init(|| IoRing::new(RingSize::ROWS));
+            let ring = row_ring.get_mut().and_then(Option::as_mut);
+            listed::read(checkpoint, job, (ring, buffer), scratch, interrupt)?;
+        }
         let (others, jobs): (Vec<_>, Vec<_>) = jobs.into_iter().partition(is_other);
         others.into_iter().try_for_each(|job| job.run(checkpoint, scratch, interrupt))?;
         let Some(file) = source.open_direct() else {
@@ -105,7 +116,7 @@ impl DirectReader {
                 }
             }
         };
-        ring.get_or_init(IoRing::new);
+        ring.get_or_init(|| IoRing::new(RingSize::LONG));
         let Some(ring) = ring.get_mut().and_then(Option::as_mut) else {
             return jobs.into_iter().try_for_each(|job| alone(job, scratch));
         };

@@ -153,7 +153,9 @@ impl LoadPlan {
         interrupt: Interrupt<'_>,
     ) -> Result<()> {
         let extents: Vec<JobExtent> = jobs.iter().map(|job| job.extent).collect();
-        let readahead = Readahead::new(checkpoint, &extents);
+        // Rows of a list have no neighbours to read ahead.
+        let ahead = if jobs.iter().any(ReadJob::is_listed) { &[] } else { &extents[..] };
+        let readahead = Readahead::new(checkpoint, ahead);
         let finished = |JobExtent { file, offset, len, .. }: JobExtent| {
             done.fetch_add(len, Ordering::Relaxed);
             if self.options.drop_cache { checkpoint.file(file).map(|file| file.forget(offset, len)) } else { Ok(()) }

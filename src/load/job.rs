@@ -34,6 +34,8 @@ pub(super) struct JobSizes {
     pub(super) across: usize,
     /// Pieces at most this far apart are read by one job.
     pub(super) gap: u64,
+    /// Rows of a list that are read by one job.
+    pub(super) listed: usize,
 }
 
 /// Memory that a job writes to, or its place on a device.
@@ -73,13 +75,20 @@ impl JobSizes {
         streamed: 8 << 20,
         across: 6 << 10,
         gap: ReadCost::DISK.max_gap(),
+        listed: 1024,
     };
     /// For a disk: longer requests are not faster than this size, and many can be in flight. Of rows near each other, all pages are read in any case.
     pub(super) const COLD: Self =
-        Self { read: 1 << 20, converted: 1 << 20, fetched: 1 << 20, across: usize::MAX, ..Self::WARM };
+        Self { read: 1 << 20, converted: 1 << 20, fetched: 1 << 20, across: usize::MAX, listed: 16, ..Self::WARM };
     /// For a server: a job is many concurrent requests.
-    pub(super) const SERVED: Self =
-        Self { read: 64 << 20, converted: 8 << 20, fetched: 16 << 20, across: usize::MAX, ..Self::WARM };
+    pub(super) const SERVED: Self = Self {
+        read: 64 << 20,
+        converted: 8 << 20,
+        fetched: 16 << 20,
+        across: usize::MAX,
+        listed: usize::MAX,
+        ..Self::WARM
+    };
 }
 
 /// Bytes of a file that are contiguous in memory.
@@ -192,7 +201,23 @@ impl RowRun {
         let most = if plain { sizes.read } else { sizes.converted };
         let most = most.min(if raw { sizes.written } else { (sizes.written / unit_out).saturating_mul(unit_in) });
         let stream = rest.len() >= sizes.streamed;
-        let skips = self.cut.as_ref().is_some_and(|cut| cut.between() > sizes.across);
+        let skips = self.cut.as_ref().is_some_and(|cut| cut.is_listed() || cut.between() > sizes.across);
+        if let Some(cut) = self.cut.as_deref().filter(|cut| cut.is_listed()) {
+            let mut first = 0;
+            while first < cut.rows {
+                let rows = first..cut.rows.min(first.saturating_add(sizes.listed));
+                let len = rows.len() * cut.payload();
+                let (out, later) = rest.split(len / unit_in * unit_out);
+                let offset = self.offset + cut.row_start(first) as u64;
+                (rest, first) = (later, rows.end);
+                let staged = out.staged();
+                let rows = Some((rows, cut));
+                let piece = JobPiece { deflated, offset, len, rows, skips, swap, conversion, stream, out };
+                let extent = JobExtent { file, offset, len: len as u64, before: 0 };
+                jobs.push(ReadJob { extent, pieces: vec![piece], staged });
+            }
+            return;
+        }
         let mut push = |offset: u64, len: usize, payload: usize, rows| {
             let (out, later) = std::mem::take(&mut rest).split(payload / unit_in * unit_out);
             rest = later;
@@ -250,6 +275,11 @@ impl<R> JobPiece<'_, R> {
     /// Whether ranges of rows go to their place unchanged.
     fn is_of_rows(&self) -> bool {
         self.is_as_stored() && self.rows.is_some()
+    }
+
+    /// Whether each of its rows is read by itself.
+    fn is_listed(&self) -> bool {
+        self.rows.as_ref().is_some_and(|(_, cut)| cut.is_listed())
     }
 
     fn is_as_stored(&self) -> bool {
@@ -337,6 +367,7 @@ impl<'a, R> ReadJob<'a, R> {
         let is_plain = |job: &Self| job.pieces.first().is_some_and(JobPiece::is_plain);
         let last = self.pieces.last().and_then(|piece| piece.deflated);
         let is_near = match (last, other.deflated()) {
+            _ if self.is_listed() || other.is_listed() => false,
             (None, None) => other_extent.offset < end && is_plain(self) == is_plain(other),
             (Some(last), Some(other)) if last == other => true,
             (Some(_), Some(_)) => {
@@ -349,6 +380,11 @@ impl<'a, R> ReadJob<'a, R> {
             && self.staged.saturating_add(other.staged) <= sizes.written
             && !self.pieces.is_empty()
             && !other.pieces.is_empty()
+    }
+
+    /// Whether its rows are read one by one.
+    pub(super) fn is_listed(&self) -> bool {
+        self.pieces.first().is_some_and(JobPiece::is_listed)
     }
 
     /// Merges another job into this one.
@@ -365,6 +401,7 @@ impl<'a, R> ReadJob<'a, R> {
         let end = extent.offset + extent.len;
         extent.file == file
             && self.deflated().is_none()
+            && !self.is_listed()
             && piece.deflated.is_none()
             && (end..=end + gap).contains(&piece.offset)
             && piece.offset + piece.len as u64 - extent.offset <= most as u64
@@ -400,7 +437,8 @@ impl JobExtent {
 impl ReadJob<'_> {
     /// Runs the job.
     pub(super) fn run(self, checkpoint: &Checkpoint, scratch: &mut JobScratch, interrupt: Interrupt<'_>) -> Result<()> {
-        let extent = self.extent;
+        // Listed rows are of one weight, that of the first.
+        let extent = if self.is_listed() { JobExtent { len: 1, ..self.extent } } else { self.extent };
         self.fill(checkpoint, scratch, interrupt).map_err(|error| extent.named(checkpoint, error))
     }
 
@@ -412,6 +450,9 @@ impl ReadJob<'_> {
         }
         if self.deflated().is_some() {
             return self.inflate(checkpoint, file, scratch, interrupt);
+        }
+        if self.is_listed() {
+            return self.gather(&mut scratch.made, |rows| file.read_without_gaps(rows, interrupt));
         }
         let JobScratch { read, made, .. } = scratch;
         if self.pieces[0].is_plain() {
@@ -447,6 +488,30 @@ impl ReadJob<'_> {
             piece.make(bytes, made)?;
         }
         Ok(())
+    }
+
+    /// Fills listed rows by `read`, which gets the place of each, then swaps and converts them.
+    pub(super) fn gather(
+        self,
+        Staged { gathered, decoded }: &mut Staged,
+        read: impl FnOnce(&mut Vec<ReadRange<'_>>) -> Result<()>,
+    ) -> Result<()> {
+        let Some(JobPiece { offset, rows: Some((rows, cut)), swap, conversion, stream, out, .. }) =
+            self.pieces.into_iter().next()
+        else {
+            return Ok(());
+        };
+        let payload = rows.len() * cut.payload();
+        let is_converted = conversion != Conversion::Nothing;
+        let to = if is_converted {
+            gathered.resize(payload, 0);
+            &mut gathered[..]
+        } else {
+            &mut *out
+        };
+        read(&mut cut.parts_in_place(rows, offset, to))?;
+        swap.apply(to);
+        if is_converted { conversion.apply(gathered, out, stream, decoded) } else { Ok(()) }
     }
 
     /// Gathers, swaps and converts all bytes of the job's extent.

@@ -8,6 +8,7 @@ use std::num::NonZero;
 use std::ops::Range;
 
 use super::direct::has_rings;
+use super::cut::RegionSlices;
 use super::job::JobSizes;
 use super::placement::Placement;
 use super::probe_cache::{Question, remembered};
@@ -25,8 +26,16 @@ pub(super) const FROM_DISK: usize = 8;
 pub(super) const FROM_NETWORK: usize = 16;
 /// Threads that wait for a server, each with many requests. They exceed the limit of requests in flight, so a free permit is taken at once.
 const FROM_SERVER: usize = 32;
+/// Threads that each wait for one row of a list, where a thread cannot have several requests in flight.
+const FOR_ROWS: usize = 32;
 /// The number of files per load that are looked up in the page cache.
 const SAMPLED: usize = 16;
+/// The number of rows of a list that are looked up there.
+const SAMPLED_ROWS: usize = 64;
+/// Rows of a list come from the page cache if at most one of so many is not in it.
+const MOST_CACHED: usize = 8;
+/// Rows of a list that are one job, where a thread has many requests in flight.
+const ROWS_IN_RING: usize = 4096;
 
 /// What the caller asks of a load.
 #[derive(Debug, Clone, Copy, Default)]
@@ -81,6 +90,8 @@ pub struct ReadStrategy {
     pub(super) served: Option<ReadCost>,
     /// Whether deltas change some of the bytes, so that more is read than the load requests.
     pub(super) changed: bool,
+    /// Whether a thread has many direct requests in flight.
+    has_rings: bool,
     /// The reason for the choice.
     pub reason: String,
 }
@@ -130,12 +141,14 @@ impl ReadStrategy {
             return Err(Error::Argument(cause));
         }
         let requested = if options.cufile { Backend::Direct } else { requested };
-        let few = has_rings() && to_host;
-        let direct_threads = || many(if few { 2 } else { FROM_DISK });
+        let has_rings = has_rings() && to_host;
+        let listed = requests.iter().any(|one| one.cut.as_ref().is_some_and(RegionSlices::is_listed));
+        let single = if listed { FOR_ROWS } else { FROM_DISK };
+        let direct_threads = || many(if has_rings { 2 } else { single });
         let threads = match (cold, network) {
             (true, Some(_)) if served.is_some() => many(FROM_SERVER),
-            (true, Some(_)) => many(FROM_NETWORK),
-            (true, None) => many(FROM_DISK),
+            (true, Some(_)) => many(single.max(FROM_NETWORK)),
+            (true, None) => many(single),
             (false, _) => threads.unwrap_or_else(workers::threads),
         };
         let chosen = |backend, fetch, reason: String| {
@@ -150,6 +163,7 @@ impl ReadStrategy {
                 cufile: options.cufile,
                 served,
                 changed,
+                has_rings,
                 on_trial: false,
                 reason,
             })
@@ -165,6 +179,12 @@ impl ReadStrategy {
                 format!("the files are on {name}, where every page is a request")
             };
             return chosen(Backend::Read, true, reason);
+        }
+        if listed && cold && files.iter().all(|file| file.open_direct().is_some()) {
+            return chosen(Backend::Direct, true, "scattered rows that are not in the page cache".to_owned());
+        }
+        if listed {
+            return chosen(Backend::Read, true, "scattered rows".to_owned());
         }
         if let Some(reason) = files.iter().find_map(|file| file.mapping().err()) {
             return chosen(Backend::Read, true, format!("a file cannot be mapped: {reason}"));
@@ -223,6 +243,8 @@ impl ReadStrategy {
         if let Some(cost) = self.served {
             let read = if self.changed { JobSizes::SERVED.converted } else { JobSizes::SERVED.read };
             JobSizes { read, gap: cost.max_gap(), ..JobSizes::SERVED }
+        } else if self.backend == Backend::Direct && self.has_rings {
+            JobSizes { listed: ROWS_IN_RING, ..JobSizes::COLD }
         } else if self.cold || self.backend == Backend::Direct {
             JobSizes::COLD
         } else {
@@ -264,13 +286,26 @@ fn files<'a>(checkpoint: &'a Checkpoint, requests: &[&TensorRequest]) -> Result<
 /// Whether some of the bytes are outside the page cache, judged by the first files.
 fn is_cold(checkpoint: &Checkpoint, requests: &[&TensorRequest]) -> bool {
     let mut reaches: BTreeMap<u32, Range<u64>> = BTreeMap::new();
-    for Placement { segment, start, len, .. } in requests.iter().map(|one| &one.placement) {
+    let per_list = (SAMPLED_ROWS / requests.len().max(1)).max(1);
+    let (mut sampled, mut missing) = (0, 0);
+    for one in requests {
+        let Placement { segment, start, len, .. } = &one.placement;
+        if let Some(rows) = one.cut.as_ref().filter(|cut| cut.is_listed()) {
+            let Ok(file) = checkpoint.file(segment.file) else { continue };
+            let first = segment.span.start() + *start;
+            for row in rows.some_starts(per_list).take(SAMPLED_ROWS.saturating_sub(sampled)) {
+                sampled += 1;
+                missing += usize::from(file.is_cached(first + row as u64, rows.payload() as u64) == Some(false));
+            }
+            continue;
+        }
         let start = segment.span.start() + if segment.transform.inflate.is_none() { *start } else { 0 };
         let end = segment.span.end().min(start.saturating_add(*len));
         let reach = reaches.entry(segment.file).or_insert(start..end);
         *reach = reach.start.min(start)..reach.end.max(end);
     }
-    reaches.into_iter().take(SAMPLED).any(|(number, reach)| {
+    // Few rows that are missing are read through the page cache sooner than all are past it.
+    missing * MOST_CACHED > sampled || reaches.into_iter().take(SAMPLED).any(|(number, reach)| {
         let len = reach.end.saturating_sub(reach.start);
         checkpoint.file(number).is_ok_and(|file| file.is_cached(reach.start, len) == Some(false))
     })

@@ -55,7 +55,7 @@ impl FileMappings {
             }
             address = mapping.end;
         }
-        len > 0 && !has_own_pages(first, len).unwrap_or(true)
+        len > 0 && !has_own_pages(std::iter::once((first, len))).unwrap_or(true)
     }
 }
 

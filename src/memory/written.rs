@@ -18,7 +18,13 @@ impl Storage {
     /// Whether these bytes of a mapped file may have been written to through the mapping. Where the system does not tell which pages are the
     /// file's, all count as written once the mapping was lent.
     pub fn is_written(&self, start: usize, len: usize) -> bool {
-        self.may_be_written() && len > 0 && has_own_pages(self.base() + start, len).unwrap_or(true)
+        self.is_any_written(std::iter::once((start, len)))
+    }
+
+    /// As [`Self::is_written`], for any of several parts, each given as (start, length).
+    pub fn is_any_written(&self, parts: impl Iterator<Item = (usize, usize)>) -> bool {
+        let addresses = parts.filter(|(_, len)| *len > 0).map(|(start, len)| (self.base() + start, len));
+        self.may_be_written() && has_own_pages(addresses).unwrap_or(true)
     }
 
     /// Whether any byte is known to be written; `None` if the system does not report that.
@@ -26,7 +32,7 @@ impl Storage {
         if !self.may_be_written() || self.is_empty() {
             return Some(false);
         }
-        has_own_pages(self.base(), self.len()).ok()
+        has_own_pages(std::iter::once((self.base(), self.len()))).ok()
     }
 
     fn may_be_written(&self) -> bool {
@@ -36,7 +42,7 @@ impl Storage {
 
 /// Whether one of the pages with these addresses is present, or swapped out, and not a file's.
 #[cfg(target_os = "linux")]
-pub(super) fn has_own_pages(address: usize, len: usize) -> std::io::Result<bool> {
+pub(super) fn has_own_pages(parts: impl Iterator<Item = (usize, usize)>) -> std::io::Result<bool> {
     use std::os::unix::fs::FileExt;
 
     const ENTRY: usize = 8;
@@ -44,25 +50,27 @@ pub(super) fn has_own_pages(address: usize, len: usize) -> std::io::Result<bool>
     const OF_FILE: u64 = 1 << 61;
     const SWAPPED_OR_PRESENT: u64 = 3 << 62;
     let page = rustix::param::page_size();
-    let mut pages = address / page..(address + len).div_ceil(page);
     let map = std::fs::File::open("/proc/self/pagemap")?;
-    let mut entries = vec![0; ENTRY * pages.len().min(AT_A_TIME)];
-    while !pages.is_empty() {
-        let part = &mut entries[..ENTRY * pages.len().min(AT_A_TIME)];
-        map.read_exact_at(part, (pages.start * ENTRY) as u64)?;
-        let is_own = |entry: &[u8]| {
-            let entry = u64::from_ne_bytes(entry.try_into().unwrap_or_default());
-            entry & SWAPPED_OR_PRESENT != 0 && entry & OF_FILE == 0
-        };
-        if part.chunks_exact(ENTRY).any(is_own) {
-            return Ok(true);
+    let mut entries = Vec::new();
+    for (address, len) in parts {
+        let mut pages = address / page..(address + len).div_ceil(page);
+        while !pages.is_empty() {
+            entries.resize(ENTRY * pages.len().min(AT_A_TIME), 0);
+            map.read_exact_at(&mut entries, (pages.start * ENTRY) as u64)?;
+            let is_own = |entry: &[u8]| {
+                let entry = u64::from_ne_bytes(entry.try_into().unwrap_or_default());
+                entry & SWAPPED_OR_PRESENT != 0 && entry & OF_FILE == 0
+            };
+            if entries.chunks_exact(ENTRY).any(is_own) {
+                return Ok(true);
+            }
+            pages.start += entries.len() / ENTRY;
         }
-        pages.start += part.len() / ENTRY;
     }
     Ok(false)
 }
 
 #[cfg(not(target_os = "linux"))]
-pub(super) fn has_own_pages(_: usize, _: usize) -> std::io::Result<bool> {
+pub(super) fn has_own_pages(_: impl Iterator<Item = (usize, usize)>) -> std::io::Result<bool> {
     Err(std::io::ErrorKind::Unsupported.into())
 }

@@ -15,10 +15,21 @@ use crate::error::{Error, Result};
 use crate::memory::{AlignedBytes, DIRECT_ALIGN};
 use crate::workers::Interrupt;
 
-/// Requests that an [`IoRing`] keeps in flight.
-const DEPTH: usize = 16;
-/// The staging buffer of each: for a MiB at any offset.
-const SLOT_BYTES: usize = (1 << 20) + DIRECT_ALIGN;
+/// The requests that an [`IoRing`] keeps in flight.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RingSize {
+    /// How many.
+    pub depth: usize,
+    /// The staging buffer of each, in bytes: a multiple of [`DIRECT_ALIGN`].
+    pub slot: usize,
+}
+
+impl RingSize {
+    /// For long requests: a MiB at any offset.
+    pub const LONG: Self = Self { depth: 16, slot: (1 << 20) + DIRECT_ALIGN };
+    /// For single rows, and neighbours of a few pages. Disks answer the most requests per second from about this depth on.
+    pub const ROWS: Self = Self { depth: 64, slot: 64 << 10 };
+}
 
 /// The same file, for reads that bypass the page cache; `None` if its filesystem does not support them.
 pub(super) fn open(file: &File) -> Option<File> {
@@ -84,6 +95,7 @@ pub struct IoRing {
     buffers: AlignedBytes,
     /// The number of requests in flight.
     in_flight: usize,
+    size: RingSize,
 }
 
 struct Queue(IoUring);
@@ -130,14 +142,15 @@ struct KernelSlot<'a, T> {
 
 impl IoRing {
     /// A ring; `None` if the kernel has or allows none, or the environment variable `MAX_WEIGHTS_IO_URING` is 0.
-    pub fn new() -> Option<Self> {
+    pub fn new(size: RingSize) -> Option<Self> {
         if std::env::var("MAX_WEIGHTS_IO_URING").is_ok_and(|value| value == "0") {
             return None;
         }
         Some(Self {
-            queue: Some(Queue(IoUring::new(DEPTH as u32).ok()?)),
+            queue: Some(Queue(IoUring::new(size.depth as u32).ok()?)),
             buffers: AlignedBytes::default(),
             in_flight: 0,
+            size,
         })
     }
 
@@ -152,8 +165,9 @@ impl IoRing {
         let drained = Drained(self);
         let ring = &mut *drained.0;
         let mut requests = requests.into_iter();
+        let slot_bytes = ring.size.slot;
         let mut slots: Vec<Option<KernelSlot<'a, T>>> = Vec::new();
-        slots.resize_with(DEPTH, || None);
+        slots.resize_with(ring.size.depth, || None);
         // The start of the staging buffers. A reference to all of them would assert that the kernel writes to none.
         let mut buffers: Option<NonNull<u8>> = None;
         let mut outcome = Ok(());
@@ -190,7 +204,7 @@ impl IoRing {
                                 // SAFETY: `ask` made the request for the room of this number. The kernel has filled `end` bytes of it, and it is not
                                 // reused before `done` returns.
                                 let buffer = unsafe {
-                                    std::slice::from_raw_parts(buffers.add(number * SLOT_BYTES).as_ptr(), end)
+                                    std::slice::from_raw_parts(buffers.add(number * slot_bytes).as_ptr(), end)
                                 };
                                 done(slot.item, RequestOutcome::Read(&buffer[slot.pages.before..]))
                             }
@@ -211,23 +225,23 @@ impl IoRing {
         slot: &KernelSlot<'_, T>,
         buffers: &mut Option<NonNull<u8>>,
     ) -> bool {
-        let Self { queue: Some(queue), buffers: memory, in_flight } = self else { return false };
+        let Self { queue: Some(queue), buffers: memory, in_flight, size } = self else { return false };
         let PageRange { start, len, .. } = slot.pages;
         let Ok(count) = u32::try_from(len) else { return false };
         let to = match slot.to {
             Some(to) => to.cast().as_ptr(),
-            None if len > SLOT_BYTES => return false,
+            None if len > size.slot => return false,
             None => {
                 // Once, before any request for a room is in flight.
                 let first = match *buffers {
                     Some(first) => first,
-                    None => match memory.reserve(DEPTH * SLOT_BYTES) {
+                    None => match memory.reserve(size.depth * size.slot) {
                         Ok(made) => *buffers.insert(NonNull::from(made).cast()),
                         Err(_) => return false,
                     },
                 };
-                // SAFETY: there are DEPTH rooms, and the number is below that.
-                unsafe { first.add(number * SLOT_BYTES) }.as_ptr()
+                // SAFETY: there are `depth` rooms, and the number is below that.
+                unsafe { first.add(number * size.slot) }.as_ptr()
             }
         };
         let entry = opcode::Read::new(types::Fd(file.as_raw_fd()), to, count);
@@ -322,7 +336,7 @@ mod tests {
         let bytes: Vec<u8> = (0..500_000u32).map(|number| (number / 7) as u8).collect();
         let (_file, Some(direct)) = file(&bytes) else { return };
         // A container may forbid io_uring.
-        let Some(mut ring) = IoRing::new() else { return };
+        let Some(mut ring) = IoRing::new(RingSize::LONG) else { return };
         let request = |number: usize| {
             let offset = number as u64 * 9_973;
             DirectRequest { item: number, file: &direct, offset, len: 10_000, to: None }
@@ -355,7 +369,7 @@ mod tests {
     fn a_room_stays_as_it_is_while_it_is_shown_and_the_kernel_fills_others() {
         let bytes: Vec<u8> = (0..100 * 4096_u32).map(|number| (number / 4096) as u8).collect();
         let (_file, Some(direct)) = file(&bytes) else { return };
-        let Some(mut ring) = IoRing::new() else { return };
+        let Some(mut ring) = IoRing::new(RingSize::LONG) else { return };
         let request =
             |item: u8| DirectRequest { item, file: &direct, offset: u64::from(item) * 4096, len: 4096, to: None };
         let mut buffers = std::collections::HashMap::new();
@@ -371,7 +385,7 @@ mod tests {
         assert!(done.is_ok());
         let mut starts: Vec<usize> = buffers.keys().copied().collect();
         starts.sort_unstable();
-        assert!(starts.len() <= DEPTH && starts.windows(2).all(|pair| pair[1] - pair[0] >= SLOT_BYTES));
+        assert!(starts.len() <= RingSize::LONG.depth && starts.windows(2).all(|pair| pair[1] - pair[0] >= RingSize::LONG.slot));
         assert_eq!(buffers.values().sum::<usize>(), 100);
     }
 
@@ -380,7 +394,7 @@ mod tests {
         const SIZE: usize = 8192;
         let bytes: Vec<u8> = (0..20 * SIZE as u32 + 5).map(|number| (number / 11) as u8).collect();
         let (_file, Some(direct)) = file(&bytes) else { return };
-        let Some(mut ring) = IoRing::new() else { return };
+        let Some(mut ring) = IoRing::new(RingSize::LONG) else { return };
         let mut aligned = AlignedBytes::default();
         let memory = aligned.reserve(21 * SIZE).expect("memory");
         memory.fill(0);
@@ -413,7 +427,7 @@ mod tests {
     #[test]
     fn requests_that_the_kernel_refused_are_never_made() {
         let (_file, Some(direct)) = file(&vec![7; 1 << 20]) else { return };
-        let Some(mut ring) = IoRing::new() else { return };
+        let Some(mut ring) = IoRing::new(RingSize::LONG) else { return };
         let Some(queue) = &ring.queue else { panic!("just made") };
         // Another file at the ring's descriptor makes all calls fail.
         let other = File::open("/dev/null").expect("opened");
@@ -437,7 +451,7 @@ mod tests {
     #[test]
     fn nothing_is_under_way_after_a_panic() {
         let (_file, Some(direct)) = file(&vec![7; 1 << 20]) else { return };
-        let Some(mut ring) = IoRing::new() else { return };
+        let Some(mut ring) = IoRing::new(RingSize::LONG) else { return };
         let requests =
             (0..40).map(|item| DirectRequest { item, file: &direct, offset: 0, len: 1 << 20, to: None }).collect();
         let panics = |_: i32, _: RequestOutcome<'_, '_>| -> Result<()> { panic!("of the caller") };

@@ -194,7 +194,7 @@ impl Source for LocalFile {
         // One check for neighbours, which may be thousands.
         let near = len <= NEAR;
         let is_written = |part: &ReadRange<'_>| self.is_written(part.offset, part.bytes.len() as u64);
-        let any = if near { self.is_written(reach.start, len) } else { parts.iter().any(is_written) };
+        let any = if near { self.is_written(reach.start, len) } else { self.is_any_written(parts) };
         if !any {
             return self.with_file(|file| self.read_from(file, parts, interrupt));
         }
@@ -288,6 +288,15 @@ impl Source for LocalFile {
         // The range may end beyond the file, which the read reports as an error.
         let start = usize::try_from(offset).map_or(mapping.len(), |start| start.min(mapping.len()));
         mapping.is_written(start, usize::try_from(len).map_or(mapping.len(), |len| len.min(mapping.len() - start)))
+    }
+
+    fn is_any_written(&self, parts: &[ReadRange<'_>]) -> bool {
+        let Some(Ok(mapping)) = self.mapping.get() else { return false };
+        let end = mapping.len();
+        mapping.is_any_written(parts.iter().map(|part| {
+            let start = usize::try_from(part.offset).map_or(end, |start| start.min(end));
+            (start, part.bytes.len().min(end - start))
+        }))
     }
 
     fn any_written(&self, interrupt: Interrupt<'_>) -> Result<bool> {

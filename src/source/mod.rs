@@ -163,6 +163,11 @@ pub trait Source: Send + Sync + fmt::Debug {
         false
     }
 
+    /// Whether this process may have written to the private memory of one of these parts.
+    fn is_any_written(&self, parts: &[ReadRange<'_>]) -> bool {
+        parts.iter().any(|part| self.is_written(part.offset, part.bytes.len() as u64))
+    }
+
     /// Whether this process has written to the private memory of any byte.
     fn any_written(&self, interrupt: Interrupt<'_>) -> Result<bool> {
         let _ = interrupt;

@@ -8,7 +8,7 @@ use pyo3::exceptions::{PyIndexError, PyOverflowError, PyTypeError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyEllipsis, PySlice, PyString, PyTuple};
+use pyo3::types::{PyEllipsis, PyList, PySlice, PyString, PyTuple};
 
 use crate::package;
 
@@ -63,6 +63,17 @@ pub(crate) fn encoding_to_python(py: Python<'_>, encoding: Encoding) -> PyResult
 pub(crate) fn encoding_from_python(value: &Bound<'_, PyAny>) -> PyResult<Encoding> {
     let id: u32 = value.getattr(intern!(value.py(), "ggml_type"))?.extract()?;
     Encoding::from_ggml(id).ok_or_else(|| PyTypeError::new_err(format!("{value} is not a packed encoding of ggml")))
+}
+
+/// Whether an index is a list or an array of at least one dimension, or a tuple that begins with one.
+pub(crate) fn index_has_array(key: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let first = key.cast::<PyTuple>().ok().and_then(|parts| parts.get_item(0).ok());
+    let key = first.as_ref().unwrap_or(key);
+    if key.is_instance_of::<PyList>() {
+        return Ok(true);
+    }
+    let dimensions = key.getattr_opt(intern!(key.py(), "ndim"))?;
+    Ok(dimensions.is_some_and(|dimensions| dimensions.extract::<usize>().is_ok_and(|count| count > 0)))
 }
 
 /// NumPy's basic indices: integers, slices, `...`, `None`, and tuples of them.

@@ -37,6 +37,7 @@ mod prefetch;
 mod quantized;
 mod ranks;
 mod remote;
+mod rows;
 mod save;
 mod save_gguf;
 mod save_ranks;
@@ -90,6 +91,8 @@ fn core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<stream::TensorStream>()?;
     module.add_class::<prefetch::Prefetcher>()?;
     module.add_class::<ranks::RankPlan>()?;
+    module.add_class::<rows::PendingRows>()?;
+    module.add_class::<rows::PyRowTable>()?;
     module.add_class::<save_ranks::RankSave>()?;
     module.add_class::<torch::TorchFile>()?;
     module.add_class::<remote::RangeSource>()?;
@@ -141,6 +144,7 @@ fn core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(function!(quantized::quantized_names, module)?)?;
     module.add_function(function!(quantized::quantized_record, module)?)?;
     module.add_function(function!(quantized::read_quantization_config, module)?)?;
+    module.add_function(function!(rows::rows_of, module)?)?;
     module.add_function(function!(text::near_names, module)?)?;
     module.add_function(function!(text::renamed_names, module)?)?;
     module.add_function(function!(text::printable, module)?)?;

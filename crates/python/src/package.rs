@@ -62,6 +62,9 @@ imported! {
     "_shape" => {
         SHAPE = "Shape",
     }
+    "_rows" => {
+        INDEX_ROWS = "index_rows",
+    }
     "_views" => {
         HTML = "html_of",
     }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use max_weights::Diagnostic;
 use max_weights::dtype::DType;
+use max_weights::load::RowScaling;
 use max_weights::names::join;
 use max_weights::text;
 use max_weights_check::quantized::{
@@ -84,7 +85,7 @@ pub(crate) struct QuantizedRecord {
     nbytes: u64,
     /// The name of the scheme.
     #[pyo3(get)]
-    scheme: String,
+    pub(crate) scheme: String,
     /// None where the scheme cannot be decoded.
     #[pyo3(get)]
     layout: Option<Py<QuantizedLayout>>,
@@ -99,6 +100,18 @@ struct Decoding {
     shared: Arc<OpenedCheckpoint>,
     layout: WeightLayout,
     parts: Vec<(TensorRole, usize)>,
+}
+
+impl QuantizedRecord {
+    /// How the weight is decoded row by row, and the number of its packed tensor; `None` for a scheme whose rows cannot be decoded by themselves.
+    pub(crate) fn row_scaling(&self) -> Option<(usize, RowScaling)> {
+        let Decoding { layout, parts, .. } = self.decoding.as_ref()?;
+        let find = |role: &str| {
+            let own = parts.iter().filter(|(part, _)| part.role() == role);
+            own.clone().find(|(part, _)| *part == layout.scales).or_else(|| own.clone().next()).map(|(_, number)| *number)
+        };
+        Some((find("packed")?, layout.row_scaling(find)?))
+    }
 }
 
 #[pymethods]

@@ -13,7 +13,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyCapsule, PyDict, PyEllipsis, PyInt, PyList, PySlice, PyString, PyTuple};
 
-use crate::convert::{element_to_python, index_from_python};
+use crate::convert::{element_to_python, index_from_python, index_has_array};
 use crate::dlpack;
 use crate::error::BindingResult;
 use crate::infos::shape_to_python;
@@ -87,14 +87,18 @@ impl WeightsNode {
         Ok(dlpack::device_of(self.whole(py)?.tensor()))
     }
 
-    /// The child of that name or number; by a slice, `...`, `None` or a tuple, a part of the weight's tensor.
-    fn __getitem__<'py>(&self, py: Python<'py>, key: &Bound<'py, PyAny>) -> BindingResult<Bound<'py, PyAny>> {
+    /// The child of that name or number; by a slice, `...`, `None` or a tuple, a part of the weight's tensor; by a list or an array, rows of it.
+    fn __getitem__<'py>(slf: &Bound<'py, Self>, key: &Bound<'py, PyAny>) -> BindingResult<Bound<'py, PyAny>> {
+        let (py, this) = (slf.py(), slf.get());
         if let Ok(text) = key.cast::<PyString>() {
-            return Ok(self.child(py, &text.to_string_lossy())?.into_any());
+            return Ok(this.child(py, &text.to_string_lossy())?.into_any());
+        }
+        if index_has_array(key)? {
+            return Ok(package::INDEX_ROWS.get(py)?.call1((slf, key))?);
         }
         let basic = key.is_none() || key.is_instance_of::<PyTuple>() || key.is_instance_of::<PySlice>();
         if basic || key.is_instance_of::<PyEllipsis>() {
-            return Ok(self.part(py, &index_from_python(key)?)?.into_pyobject(py)?.into_any());
+            return Ok(this.part(py, &index_from_python(key)?)?.into_pyobject(py)?.into_any());
         }
         // Arrays have the method, too, and are not integers unless it succeeds.
         let integer =
@@ -103,8 +107,8 @@ impl WeightsNode {
             let number = number.str()?;
             let number = number.to_string_lossy();
             let child = match number.strip_prefix('-') {
-                Some(back) => self.child(py, &self.counted_back(&number, back)?)?,
-                None => self.child(py, &number)?,
+                Some(back) => this.child(py, &this.counted_back(&number, back)?)?,
+                None => this.child(py, &number)?,
             };
             return Ok(child.into_any());
         }

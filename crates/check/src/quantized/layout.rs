@@ -1,6 +1,7 @@
 //! What is decided of a quantized weight: the family of its scheme, and its layout.
 
 use max_weights::dtype::DType;
+use max_weights::load::RowScaling;
 
 use super::parts::TensorRole;
 
@@ -138,6 +139,25 @@ impl WeightLayout {
             grid: None,
             nested: None,
         }
+    }
+
+    /// How a matrix is scaled row by row, with `number` giving the tensor of a role; `None` if rows cannot be decoded by themselves.
+    pub fn row_scaling(&self, number: impl Fn(&str) -> Option<usize>) -> Option<RowScaling> {
+        let ([rows, columns], true) = (self.matrix.as_slice(), self.matrix == self.shape) else { return None };
+        let [per_row, per_column] = self.step.map(|step| step.max(1));
+        let (of_rows, per_row, divided) = match self.way {
+            ScaleRule::Spread => (1, u64::MAX, None),
+            ScaleRule::Blocks => (rows.div_ceil(per_row), per_row, None),
+            ScaleRule::Multiplied => (rows.div_ceil(per_row), per_row, Some(false)),
+            ScaleRule::Divided => (rows.div_ceil(per_row), per_row, Some(true)),
+            _ => return None,
+        };
+        let whole = match divided {
+            Some(divided) => Some((number("global_scale")?, divided)),
+            None => None,
+        };
+        let (scales, element, columns) = (number("scales")?, self.dtype, *columns);
+        Some(RowScaling { scales, rows: of_rows, per_row, per_column, element, columns, whole })
     }
 }
 

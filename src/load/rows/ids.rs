@@ -1,0 +1,222 @@
+//! The numbers of requested rows: checked, and in the order in which files are read.
+
+use std::ops::Range;
+
+use crate::buffer::Buffer;
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::workers::Interrupt;
+
+/// The wrong ids that an error names.
+const NAMED: usize = 3;
+
+/// Row numbers in an array of any shape; all are in the table.
+#[derive(Debug, Clone)]
+pub struct RowIds {
+    pub(super) numbers: Vec<u64>,
+    pub(super) shape: Vec<i64>,
+}
+
+/// What negative ids mean.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NegativeIds {
+    /// They are errors, as in embeddings.
+    Refused,
+    /// They count from the last row, as in NumPy's indexing.
+    FromTheEnd,
+}
+
+impl RowIds {
+    /// The ids in a tensor of integers, for a table of `rows` rows.
+    ///
+    /// # Errors
+    /// Elements of another type; ids that no row has.
+    pub fn new(ids: &Buffer, rows: u64, negative: NegativeIds, interrupt: Interrupt<'_>) -> Result<Self> {
+        let shape = ids.shape().to_vec();
+        let host = if ids.storage().is_mapped() { ids.copy(interrupt)? } else { ids.contiguous(interrupt)? };
+        let bytes = host.bytes().ok_or_else(|| Error::Argument("ids are in the memory of a device".to_owned()))?;
+        let check = RowCheck { rows, negative, shape: &shape };
+        let numbers = match ids.dtype() {
+            DType::Int8 => check.all(bytes.as_chunks::<1>().0.iter().map(|id| i8::from_ne_bytes(*id).into())),
+            DType::Int16 => check.all(bytes.as_chunks::<2>().0.iter().map(|id| i16::from_ne_bytes(*id).into())),
+            DType::Int32 => check.all(bytes.as_chunks::<4>().0.iter().map(|id| i32::from_ne_bytes(*id).into())),
+            DType::Int64 => check.all(bytes.as_chunks::<8>().0.iter().map(|id| i64::from_ne_bytes(*id).into())),
+            DType::UInt8 => check.all(bytes.iter().map(|id| (*id).into())),
+            DType::UInt16 => check.all(bytes.as_chunks::<2>().0.iter().map(|id| u16::from_ne_bytes(*id).into())),
+            DType::UInt32 => check.all(bytes.as_chunks::<4>().0.iter().map(|id| u32::from_ne_bytes(*id).into())),
+            DType::UInt64 => check.all(bytes.as_chunks::<8>().0.iter().map(|id| u64::from_ne_bytes(*id).into())),
+            other => return Err(Error::Argument(format!("row ids are integers, not {other}"))),
+        };
+        Ok(Self { numbers: numbers?, shape })
+    }
+
+    /// How many ids there are.
+    pub fn len(&self) -> usize {
+        self.numbers.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.numbers.is_empty()
+    }
+
+    /// Whether each id is greater than the one before it.
+    pub(super) fn ascend(&self) -> bool {
+        self.numbers.windows(2).all(|pair| pair[0] < pair[1])
+    }
+
+    /// The ids with their positions, sorted.
+    pub(super) fn sorted(&self) -> SortedIds {
+        let mut order: Vec<(u64, usize)> = self.numbers.iter().copied().zip(0..).collect();
+        order.sort_unstable();
+        SortedIds { order, next: 0 }
+    }
+}
+
+struct RowCheck<'a> {
+    rows: u64,
+    negative: NegativeIds,
+    shape: &'a [i64],
+}
+
+impl RowCheck<'_> {
+    fn all(&self, ids: impl Iterator<Item = i128> + Clone) -> Result<Vec<u64>> {
+        let rows = i128::from(self.rows);
+        let first = if self.negative == NegativeIds::FromTheEnd { -rows } else { 0 };
+        if ids.clone().all(|id| (first..rows).contains(&id)) {
+            return Ok(ids.map(|id| (if id < 0 { id + rows } else { id }) as u64).collect());
+        }
+        let wrong = ids.enumerate().filter(|(_, id)| !(first..rows).contains(id));
+        let (count, named) = (wrong.clone().count(), wrong.take(NAMED));
+        let named: Vec<String> = named.map(|(position, id)| format!("{id} at {:?}", self.index(position))).collect();
+        let more = if count > NAMED { format!(" and {} more", count - NAMED) } else { String::new() };
+        let last = if rows == 0 { "it has no rows".to_owned() } else { format!("ids go from {first} to {}", rows - 1) };
+        Err(Error::Index(format!("no row has the id {}{more}: {last}", named.join(", "))))
+    }
+
+    /// The index of the element at a position in C order.
+    fn index(&self, mut position: usize) -> Vec<usize> {
+        let mut index = vec![0; self.shape.len()];
+        for (at, dim) in index.iter_mut().zip(self.shape).rev() {
+            (*at, position) = (position % (*dim).max(1) as usize, position / (*dim).max(1) as usize);
+        }
+        index
+    }
+}
+
+/// Ids in the order of the table, taken in batches.
+pub(super) struct SortedIds {
+    order: Vec<(u64, usize)>,
+    next: usize,
+}
+
+/// Different rows, and where each is requested.
+pub(super) struct RowBatch<'a> {
+    /// In ascending order.
+    pub(super) rows: Vec<u64>,
+    /// The row and the position of each request, sorted.
+    requests: &'a [(u64, usize)],
+}
+
+impl SortedIds {
+    /// The next rows, at most `most`; `None` after the last.
+    pub(super) fn batch(&mut self, most: usize) -> Option<RowBatch<'_>> {
+        let rest = self.order.get(self.next..).filter(|rest| !rest.is_empty())?;
+        let mut rows = Vec::with_capacity(most.min(rest.len()));
+        let mut end = 0;
+        for (row, _) in rest {
+            if rows.last() != Some(row) {
+                if rows.len() == most {
+                    break;
+                }
+                rows.push(*row);
+            }
+            end += 1;
+        }
+        self.next += end;
+        Some(RowBatch { rows, requests: &rest[..end] })
+    }
+}
+
+impl RowBatch<'_> {
+    /// Copies rows of `row` bytes, which are in the order of the batch, to all their positions.
+    pub(super) fn scatter(&self, from: &[u8], row: usize, out: &mut [u8]) {
+        let mut number = 0;
+        for (id, position) in self.requests {
+            if self.rows[number] != *id {
+                number += 1;
+            }
+            out[position * row..][..row].copy_from_slice(&from[number * row..][..row]);
+        }
+    }
+}
+
+/// The parts of sorted rows that are in each of several consecutive ranges, which begin at `starts`: the number of the range, and the positions of
+/// its rows.
+pub(super) fn split_rows(rows: &[u64], starts: impl Iterator<Item = u64>) -> Vec<(usize, Range<usize>)> {
+    let mut parts: Vec<(usize, Range<usize>)> = Vec::new();
+    let mut begin = 0;
+    let mut starts = starts.enumerate().peekable();
+    while let Some((number, _)) = starts.next() {
+        let end = starts.peek().map_or(rows.len(), |(_, next)| begin + rows[begin..].partition_point(|row| row < next));
+        if end > begin {
+            parts.push((number, begin..end));
+        }
+        begin = end;
+    }
+    parts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::Block;
+    use crate::workers::uninterrupted;
+
+    fn ids(bytes: &[u8], dtype: DType, shape: &[i64]) -> Buffer {
+        let mut block = Block::any(bytes.len()).expect("memory");
+        block.as_mut_slice().copy_from_slice(bytes);
+        Buffer::contiguous_at(block.freeze(), 0, dtype, shape).expect("ids")
+    }
+
+    #[test]
+    fn wrong_ids_are_named_with_their_places() {
+        let values: Vec<u8> = [3_i32, -1, 10, 0, -11, 99, 7, 12].into_iter().flat_map(i32::to_ne_bytes).collect();
+        let found = |negative| RowIds::new(&ids(&values, DType::Int32, &[2, 4]), 10, negative, &uninterrupted);
+        assert_eq!(
+            found(NegativeIds::Refused).expect_err("wrong").to_string(),
+            "no row has the id -1 at [0, 1], 10 at [0, 2], -11 at [1, 0] and 2 more: ids go from 0 to 9"
+        );
+        assert_eq!(
+            found(NegativeIds::FromTheEnd).expect_err("wrong").to_string(),
+            "no row has the id 10 at [0, 2], -11 at [1, 0], 99 at [1, 1] and 1 more: ids go from -10 to 9"
+        );
+        let far = ids(&u64::MAX.to_ne_bytes(), DType::UInt64, &[]);
+        let far = RowIds::new(&far, u64::MAX, NegativeIds::Refused, &uninterrupted).expect_err("wrong").to_string();
+        assert!(far.starts_with("no row has the id 18446744073709551615 at []"), "{far}");
+        let floats = RowIds::new(&ids(&[0; 4], DType::Float32, &[1]), 9, NegativeIds::Refused, &uninterrupted);
+        assert_eq!(floats.expect_err("floats").to_string(), "row ids are integers, not float32");
+    }
+
+    #[test]
+    fn batches_have_each_row_once_and_all_its_positions() {
+        let ids = RowIds { numbers: vec![5, 2, 5, 9, 2, 0], shape: vec![6] };
+        let (mut sorted, mut out) = (ids.sorted(), vec![0; 6]);
+        let mut batches = Vec::new();
+        while let Some(batch) = sorted.batch(2) {
+            let content: Vec<u8> = batch.rows.iter().map(|row| *row as u8).collect();
+            batch.scatter(&content, 1, &mut out);
+            batches.push(batch.rows);
+        }
+        assert_eq!((batches, out), (vec![vec![0, 2], vec![5, 9]], vec![5, 2, 5, 9, 2, 0]));
+        assert!(!ids.ascend() && RowIds { numbers: vec![1, 4], shape: vec![2] }.ascend());
+    }
+
+    #[test]
+    fn rows_are_split_where_a_shard_ends() {
+        let parts = |rows: &[u64]| split_rows(rows, [0, 10, 10, 20].into_iter());
+        assert_eq!(parts(&[0, 9, 10, 25]), [(0, 0..2), (2, 2..3), (3, 3..4)]);
+        assert_eq!(parts(&[12]), [(2, 0..1)]);
+        assert_eq!(parts(&[]), []);
+    }
+}
