@@ -37,6 +37,7 @@ ORDER = (
     "loading_cold",
     "slices_of_a_rank",
     "experts",
+    "rows",
     "load_into",
     "dropin",
     "network_disk",

@@ -10,6 +10,7 @@ from max_weights._dtype import DType
 from max_weights._load_request import LoadRequest
 from max_weights._loading import restore_torch_dtype
 from max_weights._memory_source import SAFETENSORS_DTYPES
+from max_weights._rows import is_array, rows_of
 from max_weights.errors import ArgumentError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -99,6 +100,8 @@ class LazyTensor:
         from torch.utils.dlpack import from_dlpack
 
         info = self._info
+        if info.encoding is not None and is_array(index):
+            return from_dlpack(rows_of(self._node, index, self._target_dtype))
         if index is not Ellipsis and (info.encoding is not None or isinstance(info.dtype, str)):
             whole: torch.Tensor = self[...]
             return whole[index]

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from max_weights._core import QuantizedRecord, WeightsNode
     from max_weights._loading import Convert
 
-__all__ = ["CacheCounts", "PendingRows", "Table", "index_rows", "rows_of", "table"]
+__all__ = ["CacheCounts", "PendingRows", "Table", "index_rows", "is_array", "rows_of", "table"]
 
 
 @dataclass(frozen=True)
@@ -185,7 +185,7 @@ class Table:
     def hint(self, ids: Any) -> None:
         """Announce rows that will be taken soon: a thread reads them into the cache, and this does not wait.
 
-        The next announcement replaces one that waits. Without a cache this does nothing.
+        They are read in the order of the announcements. Without a cache this does nothing.
 
         Args:
             ids: As for `take`.
@@ -201,7 +201,7 @@ class Table:
     def __repr__(self) -> str:
         names = self.names
         where = escape(names[0]) + (f" and {len(names) - 1} more" if len(names) > 1 else "")
-        return f"Table({list(self.shape)} {self.dtype.name}, {where})"
+        return f"Table({[int(dim) for dim in self.shape]} {self.dtype.name}, {where})"
 
     def _repr_html_(self) -> str:
         counts = self.cache_counts
@@ -209,12 +209,12 @@ class Table:
         names = self.names
         facts: list[tuple[str, object]] = [
             ("dtype", self.dtype.name),
-            ("shape", tuple(self.shape)),
+            ("shape", tuple(int(dim) for dim in self.shape)),
             ("bytes", self.nbytes),
             ("tensors", len(names)),
             ("cache", cached),
         ]
-        return view(escape(names[0]), f"{self.dtype.name} {list(self.shape)}", properties(facts))
+        return view(escape(names[0]), f"{self.dtype.name} {[int(dim) for dim in self.shape]}", properties(facts))
 
 
 def table(
@@ -323,12 +323,20 @@ def _integers(ids: Any) -> Any:
         return ids
     import numpy as np
 
-    array = np.asarray(ids)
+    try:
+        array = np.asarray(ids)
+    except ValueError as error:  # lists of different lengths
+        raise ArgumentError(f"row ids are an array of integers: {error}", rule="argument.ids") from None
     if array.size == 0 and not hasattr(type(ids), "dtype"):
         array = array.astype(np.int64)
     if array.dtype.kind not in "iu":
         raise ArgumentError(f"row ids are integers, not {array.dtype}", rule="argument.ids")
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+
+
+def is_array(index: object) -> bool:
+    """Return whether an index is a list or an array of at least one dimension."""
+    return isinstance(index, list) or getattr(index, "ndim", 0) > 0
 
 
 def rows_of(node: WeightsNode, ids: Any, dtype: DType | None) -> Buffer:

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use super::digest::{check_digests, digest, digests, is_read_in_order, read_with_digest};
 use super::direct::{DirectReader, TOGETHER};
-use super::job::{JobExtent, JobSizes, JobTarget, ReadJob, RunTarget};
+use super::job::{JobExtent, JobTarget, ReadJob, RunTarget};
+use super::job_sizes::JobSizes;
 use super::load_plan::{LoadPlan, Route};
 use super::placement::FileSegment;
 use super::probe_cache::{Question, remember};
@@ -154,8 +155,8 @@ impl LoadPlan {
     ) -> Result<()> {
         let extents: Vec<JobExtent> = jobs.iter().map(|job| job.extent).collect();
         // Rows of a list have no neighbours to read ahead.
-        let ahead = if jobs.iter().any(ReadJob::is_listed) { &[] } else { &extents[..] };
-        let readahead = Readahead::new(checkpoint, ahead);
+        let announced = if jobs.iter().any(ReadJob::is_listed) { &[] } else { &extents[..] };
+        let readahead = Readahead::new(checkpoint, announced);
         let finished = |JobExtent { file, offset, len, .. }: JobExtent| {
             done.fetch_add(len, Ordering::Relaxed);
             if self.options.drop_cache { checkpoint.file(file).map(|file| file.forget(offset, len)) } else { Ok(()) }

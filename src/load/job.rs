@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::cut::RegionSlices;
 use super::inflate::DeflatedSegment;
+use super::job_sizes::JobSizes;
 use super::placement::{Placement, Swap};
 use super::request::Conversion;
 use crate::budget;
@@ -13,30 +14,9 @@ use crate::error::{Error, Result};
 use crate::memory::{self, Block};
 #[cfg(target_os = "linux")]
 use crate::source::direct;
-use crate::source::{Filesystem, Loaded, ReadCost, ReadRange, Source};
+use crate::source::{Filesystem, Loaded, ReadRange, Source};
 use crate::tensor::Span;
 use crate::workers::Interrupt;
-
-/// The sizes of jobs.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct JobSizes {
-    /// Bytes that are read to their place.
-    pub(super) read: usize,
-    /// Bytes that are converted or gathered.
-    pub(super) converted: usize,
-    /// Bytes of pages that are loaded.
-    pub(super) fetched: usize,
-    /// The maximum that a job, or a batch of jobs, writes: the size of a staging buffer.
-    pub(super) written: usize,
-    /// Results of this size are written past the CPU caches.
-    pub(super) streamed: usize,
-    /// Gaps between rows up to this size are read along with the rows.
-    pub(super) across: usize,
-    /// Pieces at most this far apart are read by one job.
-    pub(super) gap: u64,
-    /// Rows of a list that are read by one job.
-    pub(super) listed: usize,
-}
 
 /// Memory that a job writes to, or its place on a device.
 pub(super) trait JobTarget: Default + Send {
@@ -63,32 +43,6 @@ impl JobTarget for &mut [u8] {
     fn split(self, at: usize) -> (Self, Self) {
         self.split_at_mut(at)
     }
-}
-
-impl JobSizes {
-    /// For the page cache: results of a conversion stay in the caches of a core, and one more read costs as much as a few more bytes.
-    pub(super) const WARM: Self = Self {
-        read: 4 << 20,
-        converted: 256 << 10,
-        fetched: 8 << 20,
-        written: usize::MAX,
-        streamed: 8 << 20,
-        across: 6 << 10,
-        gap: ReadCost::DISK.max_gap(),
-        listed: 1024,
-    };
-    /// For a disk: longer requests are not faster than this size, and many can be in flight. Of rows near each other, all pages are read in any case.
-    pub(super) const COLD: Self =
-        Self { read: 1 << 20, converted: 1 << 20, fetched: 1 << 20, across: usize::MAX, listed: 16, ..Self::WARM };
-    /// For a server: a job is many concurrent requests.
-    pub(super) const SERVED: Self = Self {
-        read: 64 << 20,
-        converted: 8 << 20,
-        fetched: 16 << 20,
-        across: usize::MAX,
-        listed: usize::MAX,
-        ..Self::WARM
-    };
 }
 
 /// Bytes of a file that are contiguous in memory.
@@ -149,6 +103,8 @@ pub(super) struct JobPiece<'a, R = &'a mut [u8]> {
     rows: Option<(Range<usize>, &'a RegionSlices)>,
     /// Whether gaps are skipped.
     skips: bool,
+    /// Whether its listed rows are in the page cache.
+    cached: bool,
     swap: Swap,
     conversion: Conversion,
     stream: bool,
@@ -200,7 +156,7 @@ impl RowRun {
         let plain = conversion == Conversion::Nothing && self.cut.is_none() && swap == Swap::Nothing;
         let most = if plain { sizes.read } else { sizes.converted };
         let most = most.min(if raw { sizes.written } else { (sizes.written / unit_out).saturating_mul(unit_in) });
-        let stream = rest.len() >= sizes.streamed;
+        let (stream, cached) = (rest.len() >= sizes.streamed, sizes.cached);
         let skips = self.cut.as_ref().is_some_and(|cut| cut.is_listed() || cut.between() > sizes.across);
         if let Some(cut) = self.cut.as_deref().filter(|cut| cut.is_listed()) {
             let mut first = 0;
@@ -212,7 +168,7 @@ impl RowRun {
                 (rest, first) = (later, rows.end);
                 let staged = out.staged();
                 let rows = Some((rows, cut));
-                let piece = JobPiece { deflated, offset, len, rows, skips, swap, conversion, stream, out };
+                let piece = JobPiece { deflated, offset, len, rows, skips, cached, swap, conversion, stream, out };
                 let extent = JobExtent { file, offset, len: len as u64, before: 0 };
                 jobs.push(ReadJob { extent, pieces: vec![piece], staged });
             }
@@ -222,7 +178,7 @@ impl RowRun {
             let (out, later) = std::mem::take(&mut rest).split(payload / unit_in * unit_out);
             rest = later;
             let staged = out.staged();
-            let piece = JobPiece { deflated, offset, len, rows, skips, swap, conversion, stream, out };
+            let piece = JobPiece { deflated, offset, len, rows, skips, cached, swap, conversion, stream, out };
             match jobs.last_mut() {
                 Some(job) if deflated.is_some() && job.deflated() == deflated => {
                     job.pieces.push(piece);
@@ -343,8 +299,8 @@ impl<'a, R: Copy> ReadJob<'a, R> {
         let pieces = self.pieces.into_iter().zip(buffers);
         // The device reads these bytes next, so they stay in the caches.
         let pieces = pieces.map(|(piece, out)| {
-            let JobPiece { deflated, offset, len, rows, skips, swap, conversion, .. } = piece;
-            JobPiece { deflated, offset, len, rows, skips, swap, conversion, stream: false, out }
+            let JobPiece { deflated, offset, len, rows, skips, cached, swap, conversion, .. } = piece;
+            JobPiece { deflated, offset, len, rows, skips, cached, swap, conversion, stream: false, out }
         });
         ReadJob { extent: self.extent, pieces: pieces.collect(), staged: self.staged }
     }
@@ -452,7 +408,10 @@ impl ReadJob<'_> {
             return self.inflate(checkpoint, file, scratch, interrupt);
         }
         if self.is_listed() {
-            return self.gather(&mut scratch.made, |rows| file.read_without_gaps(rows, interrupt));
+            let cached = self.pieces.iter().all(|piece| piece.cached);
+            return self.gather(&mut scratch.made, |rows| {
+                if cached { file.read_cached(rows, interrupt) } else { file.read_without_gaps(rows, interrupt) }
+            });
         }
         let JobScratch { read, made, .. } = scratch;
         if self.pieces[0].is_plain() {

@@ -117,6 +117,7 @@ fn groups(rows: &[ReadRange<'_>]) -> Vec<RowGroup> {
 }
 
 #[cfg(test)]
+#[allow(clippy::single_range_in_vec_init)] // groups of rows
 mod tests {
     use super::*;
 

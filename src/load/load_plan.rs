@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use super::device_place::{DEVICE_ALIGN, pinned};
 use super::groups::GroupScratch;
-use super::job::{JobSizes, RowRun, RunTarget};
+use super::job::{RowRun, RunTarget};
+use super::job_sizes::JobSizes;
 use super::recipe::{Fill, Recipe, RecipeRequest};
 use super::request::{Conversion, TensorRequest};
 use super::strategy::{LoadOptions, ReadStrategy, TensorMemory};

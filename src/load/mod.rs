@@ -18,6 +18,7 @@ mod grid;
 mod groups;
 mod inflate;
 mod job;
+mod job_sizes;
 #[cfg(target_os = "linux")]
 mod listed;
 mod load_plan;

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread;
 
-use super::job::JobSizes;
+use super::job_sizes::JobSizes;
 use super::placement::Transform;
 use super::request::{Conversion, TensorRequest};
 use super::strategy::{FROM_DISK, FROM_NETWORK};

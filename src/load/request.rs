@@ -137,6 +137,11 @@ impl TensorRequest {
         self.conversion == Conversion::Nothing && self.cut.is_none()
     }
 
+    /// Whether it lists rows by their numbers.
+    pub(super) fn is_listed(&self) -> bool {
+        self.cut.as_ref().is_some_and(RegionSlices::is_listed)
+    }
+
     /// The bytes of the result.
     pub(super) fn size(&self) -> Result<usize> {
         checked_size(self.dtype, &self.shape)

@@ -8,8 +8,7 @@ use std::num::NonZero;
 use std::ops::Range;
 
 use super::direct::has_rings;
-use super::cut::RegionSlices;
-use super::job::JobSizes;
+use super::job_sizes::JobSizes;
 use super::placement::Placement;
 use super::probe_cache::{Question, remembered};
 use super::request::TensorRequest;
@@ -32,8 +31,6 @@ const FOR_ROWS: usize = 32;
 const SAMPLED: usize = 16;
 /// The number of rows of a list that are looked up there.
 const SAMPLED_ROWS: usize = 64;
-/// Rows of a list come from the page cache if at most one of so many is not in it.
-const MOST_CACHED: usize = 8;
 /// Rows of a list that are one job, where a thread has many requests in flight.
 const ROWS_IN_RING: usize = 4096;
 
@@ -122,12 +119,8 @@ impl ReadStrategy {
     ) -> Result<Self> {
         let requested = if options.backend == Backend::Auto { checkpoint.backend() } else { options.backend };
         let files = files(checkpoint, requests)?;
-        let network = files.iter().find_map(|file| match file.filesystem() {
-            Some(Filesystem::Network(name) | Filesystem::Server(name)) => Some(name),
-            _ => None,
-        });
-        let served = files.iter().find(|file| matches!(file.filesystem(), Some(Filesystem::Server(_))));
-        let served = served.map(|file| file.cost());
+        let network = files.iter().find_map(|file| file.filesystem()?.network());
+        let served = files.iter().find(|file| is_server(**file)).map(|file| file.cost());
         let changed = requests.iter().any(|one| checkpoint.catalog().is_of_deltas(one.placement.segment.file));
         let own = memory == TensorMemory::Own || options.drop_cache;
         let cold = network.is_some() || is_cold(checkpoint, requests);
@@ -142,7 +135,7 @@ impl ReadStrategy {
         }
         let requested = if options.cufile { Backend::Direct } else { requested };
         let has_rings = has_rings() && to_host;
-        let listed = requests.iter().any(|one| one.cut.as_ref().is_some_and(RegionSlices::is_listed));
+        let listed = requests.iter().any(|one| one.is_listed());
         let single = if listed { FOR_ROWS } else { FROM_DISK };
         let direct_threads = || many(if has_rings { 2 } else { single });
         let threads = match (cold, network) {
@@ -173,18 +166,12 @@ impl ReadStrategy {
             return chosen(backend, true, "it was asked for".to_owned());
         }
         if let Some(name) = network {
-            let reason = if served.is_some() {
-                format!("the files are on {name}")
-            } else {
-                format!("the files are on {name}, where every page is a request")
-            };
-            return chosen(Backend::Read, true, reason);
-        }
-        if listed && cold && files.iter().all(|file| file.open_direct().is_some()) {
-            return chosen(Backend::Direct, true, "scattered rows that are not in the page cache".to_owned());
+            let why = if served.is_some() { "" } else { ", where every page is a request" };
+            return chosen(Backend::Read, true, format!("the files are on {name}{why}"));
         }
         if listed {
-            return chosen(Backend::Read, true, "scattered rows".to_owned());
+            let (backend, reason) = for_rows(&files, cold);
+            return chosen(backend, true, reason.to_owned());
         }
         if let Some(reason) = files.iter().find_map(|file| file.mapping().err()) {
             return chosen(Backend::Read, true, format!("a file cannot be mapped: {reason}"));
@@ -258,6 +245,21 @@ pub(super) const PROBED: u64 = 48 << 20;
 /// The number of probes. Direct reads must be faster by a tenth: the page cache also serves the next load.
 pub(super) const PROBES: u64 = 2;
 
+fn is_server(file: &dyn Source) -> bool {
+    matches!(file.filesystem(), Some(Filesystem::Server(_)))
+}
+
+/// The backend for rows of a list, and why.
+fn for_rows(files: &[&dyn Source], cold: bool) -> (Backend, &'static str) {
+    match cold {
+        false => (Backend::Read, "the rows are in the page cache"),
+        true if files.iter().all(|file| file.open_direct().is_some()) => {
+            (Backend::Direct, "few rows are in the page cache, which should not keep the others")
+        }
+        true => (Backend::Read, "files that are read through the page cache only"),
+    }
+}
+
 /// Whether tensors that can be views may own their memory. The load must be large enough to probe, readable past the page cache, and fit into memory.
 /// Owned memory cannot be reclaimed by the system, nor shared with other processes that load the same files.
 fn may_own(files: &[&dyn Source], bytes: u64) -> bool {
@@ -287,16 +289,17 @@ fn files<'a>(checkpoint: &'a Checkpoint, requests: &[&TensorRequest]) -> Result<
 fn is_cold(checkpoint: &Checkpoint, requests: &[&TensorRequest]) -> bool {
     let mut reaches: BTreeMap<u32, Range<u64>> = BTreeMap::new();
     let per_list = (SAMPLED_ROWS / requests.len().max(1)).max(1);
-    let (mut sampled, mut missing) = (0, 0);
+    let mut sampled = 0;
     for one in requests {
         let Placement { segment, start, len, .. } = &one.placement;
         if let Some(rows) = one.cut.as_ref().filter(|cut| cut.is_listed()) {
             let Ok(file) = checkpoint.file(segment.file) else { continue };
             let first = segment.span.start() + *start;
-            for row in rows.some_starts(per_list).take(SAMPLED_ROWS.saturating_sub(sampled)) {
-                sampled += 1;
-                missing += usize::from(file.is_cached(first + row as u64, rows.payload() as u64) == Some(false));
+            let mut some = rows.some_starts(per_list).take(SAMPLED_ROWS.saturating_sub(sampled));
+            if some.any(|row| file.is_cached(first + row as u64, rows.payload() as u64) == Some(false)) {
+                return true;
             }
+            sampled += per_list;
             continue;
         }
         let start = segment.span.start() + if segment.transform.inflate.is_none() { *start } else { 0 };
@@ -304,8 +307,7 @@ fn is_cold(checkpoint: &Checkpoint, requests: &[&TensorRequest]) -> bool {
         let reach = reaches.entry(segment.file).or_insert(start..end);
         *reach = reach.start.min(start)..reach.end.max(end);
     }
-    // Few rows that are missing are read through the page cache sooner than all are past it.
-    missing * MOST_CACHED > sampled || reaches.into_iter().take(SAMPLED).any(|(number, reach)| {
+    reaches.into_iter().take(SAMPLED).any(|(number, reach)| {
         let len = reach.end.saturating_sub(reach.start);
         checkpoint.file(number).is_ok_and(|file| file.is_cached(reach.start, len) == Some(false))
     })

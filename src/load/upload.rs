@@ -182,7 +182,8 @@ fn staged<'a>(jobs: Vec<ReadJob<'a, DeviceRange<'_>>>, bytes: &'a mut [u8]) -> (
 #[cfg(test)]
 mod tests {
     use super::super::device_place::{PINNED, pinned};
-    use super::super::job::{JobSizes, RowRun};
+    use super::super::job::RowRun;
+    use super::super::job_sizes::JobSizes;
     use super::super::placement::Swap;
     use super::*;
     use crate::device::PIECE;

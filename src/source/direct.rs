@@ -385,7 +385,10 @@ mod tests {
         assert!(done.is_ok());
         let mut starts: Vec<usize> = buffers.keys().copied().collect();
         starts.sort_unstable();
-        assert!(starts.len() <= RingSize::LONG.depth && starts.windows(2).all(|pair| pair[1] - pair[0] >= RingSize::LONG.slot));
+        assert!(
+            starts.len() <= RingSize::LONG.depth
+                && starts.windows(2).all(|pair| pair[1] - pair[0] >= RingSize::LONG.slot)
+        );
         assert_eq!(buffers.values().sum::<usize>(), 100);
     }
 

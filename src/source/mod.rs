@@ -6,6 +6,8 @@ mod cost;
 #[cfg(target_os = "linux")]
 pub mod direct;
 mod file;
+#[cfg(target_os = "linux")]
+mod lease;
 mod loaded;
 #[cfg(target_os = "linux")]
 mod page_cache;
@@ -56,6 +58,16 @@ pub enum Filesystem {
     Server(&'static str),
 }
 
+impl Filesystem {
+    /// The name of a network or server.
+    pub fn network(self) -> Option<&'static str> {
+        match self {
+            Self::Network(name) | Self::Server(name) => Some(name),
+            Self::Disk | Self::Memory => None,
+        }
+    }
+}
+
 /// A fixed number of bytes that can be read at any offset, and that do not change meanwhile.
 pub trait Source: Send + Sync + fmt::Debug {
     /// Path, length and identity at the opening.
@@ -83,6 +95,11 @@ pub trait Source: Send + Sync + fmt::Debug {
     /// Fills all parts, without a use for the bytes between them, such as the headers of the members of an archive. A source that reads across gaps
     /// to save requests then reads only small ones.
     fn read_without_gaps(&self, parts: &mut [ReadRange<'_>], interrupt: Interrupt<'_>) -> Result<()> {
+        self.read(parts, interrupt)
+    }
+
+    /// As [`Self::read`], for parts that are in the page cache.
+    fn read_cached(&self, parts: &mut [ReadRange<'_>], interrupt: Interrupt<'_>) -> Result<()> {
         self.read(parts, interrupt)
     }
 

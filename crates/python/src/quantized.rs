@@ -108,7 +108,10 @@ impl QuantizedRecord {
         let Decoding { layout, parts, .. } = self.decoding.as_ref()?;
         let find = |role: &str| {
             let own = parts.iter().filter(|(part, _)| part.role() == role);
-            own.clone().find(|(part, _)| *part == layout.scales).or_else(|| own.clone().next()).map(|(_, number)| *number)
+            own.clone()
+                .find(|(part, _)| *part == layout.scales)
+                .or_else(|| own.clone().next())
+                .map(|(_, number)| *number)
         };
         Some((find("packed")?, layout.row_scaling(find)?))
     }

@@ -1,5 +1,6 @@
 //! Rows of tables by their numbers: now, or on a thread.
 
+use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -39,10 +40,15 @@ type CacheFields = (u64, u64, u64, u64, u64);
 pub(crate) struct PyRowTable {
     table: Arc<RowTable>,
     shared: Arc<OpenedCheckpoint>,
+    /// Of the first tensor.
+    name: String,
     hints: Arc<Hints>,
 }
 
-/// Rows that were announced: those that a thread fetches, and the last ones after them.
+/// Announcements that wait; older ones are dropped.
+const MAX_HINTS: usize = 64;
+
+/// Rows that were announced, for a thread to fetch.
 #[derive(Default)]
 struct Hints(ForkMutex<HintState>);
 
@@ -50,7 +56,7 @@ struct Hints(ForkMutex<HintState>);
 struct HintState {
     /// The process whose thread fetches rows; 0 for none.
     process: u32,
-    next: Option<RowIds>,
+    waiting: VecDeque<RowIds>,
 }
 
 #[pymethods]
@@ -101,7 +107,8 @@ impl PyRowTable {
             }
         }
         let made = detached(py, || RowTable::new(&checkpoint, &shards, joint, cache, &interrupt));
-        Ok(Self { table: Arc::new(made.map_err(of_option)?), shared, hints: Arc::default() })
+        let name = first.get().name().to_owned();
+        Ok(Self { table: Arc::new(made.map_err(of_option)?), shared, name, hints: Arc::default() })
     }
 
     /// The shape: rows, and that of a row.
@@ -166,7 +173,10 @@ impl PyRowTable {
         let (checkpoint, ids) = (self.shared.checkpoint()?, self.ids(py, ids)?);
         let process = std::process::id();
         let mut state = self.hints.0.lock();
-        state.next = Some(ids);
+        if state.waiting.len() == MAX_HINTS {
+            state.waiting.pop_front();
+        }
+        state.waiting.push_back(ids);
         if state.process == process {
             return Ok(());
         }
@@ -174,7 +184,7 @@ impl PyRowTable {
         let fetch = move || {
             let is_dropped = || if hints.strong_count() == 0 { Err(Error::Interrupted) } else { Ok(()) };
             while let Some(ids) = hints.upgrade().and_then(|hints| hints.take()) {
-                // Whoever takes the rows gets the error.
+                // The next `take` of these rows raises the error.
                 let _ = table.fetch(&checkpoint, &ids, &is_dropped);
             }
         };
@@ -189,7 +199,7 @@ impl Hints {
     /// The next ids; without any, the thread ends.
     fn take(&self) -> Option<RowIds> {
         let mut state = self.0.lock();
-        let next = state.next.take();
+        let next = state.waiting.pop_front();
         if next.is_none() {
             state.process = 0;
         }
@@ -212,8 +222,8 @@ impl RowRequest {
 
 impl PyRowTable {
     fn ids(&self, py: Python<'_>, ids: &Bound<'_, PyAny>) -> BindingResult<RowIds> {
-        let (ids, rows) = (own_or_imported(ids)?, self.table.rows());
-        Ok(detached(py, || RowIds::new(&ids, rows, NegativeIds::Refused, &interrupt))?)
+        let (ids, table) = (own_or_imported(ids)?, (self.name.as_str(), self.table.rows()));
+        detached(py, || RowIds::new(&ids, table, NegativeIds::Refused, &interrupt)).map_err(of_option)
     }
 
     fn request(
@@ -288,9 +298,9 @@ impl PendingRows {
     fn result(&self, py: Python<'_>) -> BindingResult<PyTensor> {
         if self.process != std::process::id() {
             let cause = "these rows are read in the process that requested them; request them again in the child";
-            return Err(Error::Argument(cause.to_owned()).into());
+            return Err(of_option(Error::Argument(cause.to_owned())));
         }
-        Ok(PyTensor::new(detached(py, || self.state.wait())?))
+        Ok(PyTensor::new(detached(py, || self.state.wait()).map_err(of_option)?))
     }
 
     /// Whether `result` would return, or raise, at once.
@@ -320,8 +330,9 @@ pub(crate) fn rows_of(
         let shards = [TableShard { number, scaling: None }];
         let table = RowTable::new(&checkpoint, &shards, None, 0, &interrupt)?;
         let table = if dtype.is_none() { table.as_stored() } else { table };
-        let ids = RowIds::new(&ids, table.rows(), NegativeIds::FromTheEnd, &interrupt)?;
+        let size = (node.name(), table.rows());
+        let ids = RowIds::new(&ids, size, NegativeIds::FromTheEnd, &interrupt)?;
         table.take(&checkpoint, &ids, dtype.unwrap_or(table.dtype()), None, &interrupt)
     });
-    Ok(PyTensor::new(made?))
+    Ok(PyTensor::new(made.map_err(of_option)?))
 }

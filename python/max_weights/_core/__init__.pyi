@@ -23,6 +23,9 @@ from max_weights._core._ranks import (
 from max_weights._core._ranks import (
     RankSave as RankSave,
 )
+from max_weights._core._rows import PendingRows as PendingRows
+from max_weights._core._rows import RowTable as RowTable
+from max_weights._core._rows import rows_of as rows_of
 from max_weights._core._weights import (
     GGUFWeights as GGUFWeights,
 )
@@ -57,6 +60,7 @@ __all__ = [
     "GGUFWeights",
     "Metadata",
     "Objects",
+    "PendingRows",
     "Placeholder",
     "Prefetcher",
     "PySafeSlice",
@@ -71,6 +75,7 @@ __all__ = [
     "RankSave",
     "RemoteStore",
     "Report",
+    "RowTable",
     "SafetensorWeights",
     "TensorStream",
     "TorchFile",
@@ -131,6 +136,7 @@ __all__ = [
     "read_quantization_config",
     "release_memory",
     "renamed_names",
+    "rows_of",
     "safetensors_header",
     "save_converted",
     "save_gguf_tensors",

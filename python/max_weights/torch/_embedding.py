@@ -28,13 +28,13 @@ class DiskEmbedding(torch.nn.Module):
         self, table: Table, dtype: torch.dtype, *, padding_idx: int | None = None, device: torch.device | None = None
     ) -> None:
         super().__init__()
-        rows, columns = table.shape
+        rows, columns = (int(dim) for dim in table.shape)
         if padding_idx is not None and not -rows <= padding_idx < rows:
             raise ArgumentError(f"padding_idx must be within {rows} rows, not {padding_idx}", rule="argument.number")
         self.table = table
         """The table of the rows."""
-        self.num_embeddings, self.embedding_dim = int(rows), int(columns)
-        self.padding_idx = None if padding_idx is None else padding_idx % int(rows)
+        self.num_embeddings, self.embedding_dim = rows, columns
+        self.padding_idx = None if padding_idx is None else padding_idx % rows
         self.dtype = dtype
         """The dtype of the output."""
         self.device = torch.device("cpu") if device is None else device
@@ -50,7 +50,7 @@ class DiskEmbedding(torch.nn.Module):
         return rows.to(self.device)
 
     def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> DiskEmbedding:
-        super()._apply(fn, recurse)
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         like = fn(torch.empty(0, dtype=self.dtype, device=self.device))
         self.dtype, self.device = like.dtype, like.device
         return self
@@ -59,7 +59,7 @@ class DiskEmbedding(torch.nn.Module):
         if name == "weight":
             raise AttributeError(
                 f"the weight of this embedding stays on the disk: {self.table!r}; its dtype, device, num_embeddings "
-                "and embedding_dim are attributes, and a layer that is tied to it needs a weight of its own"
+                "and embedding_dim are attributes, and a layer that is tied to it needs a separate weight"
             )
         return super().__getattr__(name)
 
@@ -107,7 +107,7 @@ def embedding(
     """
     rows = table(checkpoint, name, scales=scales, cache=cache)
     if len(rows.shape) != 2:
-        raise ArgumentError(f"an embedding is a matrix, not {list(rows.shape)}", rule="argument.shape")
+        raise ArgumentError(f"an embedding is a matrix, not {[int(dim) for dim in rows.shape]}", rule="argument.shape")
     kind = rows.dtype if dtype is None else DType(dtype)
     place = None if device is None else torch.device(device)
     return DiskEmbedding(rows, kind.to_torch(), padding_idx=padding_idx, device=place)

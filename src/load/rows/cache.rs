@@ -1,4 +1,4 @@
-//! A bounded cache of rows as they are stored: those that are requested often stay.
+//! A bounded cache of stored rows: those that are requested often stay.
 
 use quick_cache::Weighter;
 use quick_cache::unsync::Cache;

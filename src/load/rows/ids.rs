@@ -5,6 +5,7 @@ use std::ops::Range;
 use crate::buffer::Buffer;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::text;
 use crate::workers::Interrupt;
 
 /// The wrong ids that an error names.
@@ -27,15 +28,20 @@ pub enum NegativeIds {
 }
 
 impl RowIds {
-    /// The ids in a tensor of integers, for a table of `rows` rows.
+    /// The ids in a tensor of integers, for a table of `rows` rows, whose name is for messages.
     ///
     /// # Errors
     /// Elements of another type; ids that no row has.
-    pub fn new(ids: &Buffer, rows: u64, negative: NegativeIds, interrupt: Interrupt<'_>) -> Result<Self> {
+    pub fn new(
+        ids: &Buffer,
+        (name, rows): (&str, u64),
+        negative: NegativeIds,
+        interrupt: Interrupt<'_>,
+    ) -> Result<Self> {
         let shape = ids.shape().to_vec();
         let host = if ids.storage().is_mapped() { ids.copy(interrupt)? } else { ids.contiguous(interrupt)? };
         let bytes = host.bytes().ok_or_else(|| Error::Argument("ids are in the memory of a device".to_owned()))?;
-        let check = RowCheck { rows, negative, shape: &shape };
+        let check = RowCheck { name, rows, negative, shape: &shape };
         let numbers = match ids.dtype() {
             DType::Int8 => check.all(bytes.as_chunks::<1>().0.iter().map(|id| i8::from_ne_bytes(*id).into())),
             DType::Int16 => check.all(bytes.as_chunks::<2>().0.iter().map(|id| i16::from_ne_bytes(*id).into())),
@@ -74,6 +80,7 @@ impl RowIds {
 }
 
 struct RowCheck<'a> {
+    name: &'a str,
     rows: u64,
     negative: NegativeIds,
     shape: &'a [i64],
@@ -91,7 +98,8 @@ impl RowCheck<'_> {
         let named: Vec<String> = named.map(|(position, id)| format!("{id} at {:?}", self.index(position))).collect();
         let more = if count > NAMED { format!(" and {} more", count - NAMED) } else { String::new() };
         let last = if rows == 0 { "it has no rows".to_owned() } else { format!("ids go from {first} to {}", rows - 1) };
-        Err(Error::Index(format!("no row has the id {}{more}: {last}", named.join(", "))))
+        let name = text::escape(self.name);
+        Err(Error::Index(format!("'{name}': no row has the id {}{more}: {last}", named.join(", "))))
     }
 
     /// The index of the element at a position in C order.
@@ -182,19 +190,20 @@ mod tests {
     #[test]
     fn wrong_ids_are_named_with_their_places() {
         let values: Vec<u8> = [3_i32, -1, 10, 0, -11, 99, 7, 12].into_iter().flat_map(i32::to_ne_bytes).collect();
-        let found = |negative| RowIds::new(&ids(&values, DType::Int32, &[2, 4]), 10, negative, &uninterrupted);
+        let found = |negative| RowIds::new(&ids(&values, DType::Int32, &[2, 4]), ("t", 10), negative, &uninterrupted);
         assert_eq!(
             found(NegativeIds::Refused).expect_err("wrong").to_string(),
-            "no row has the id -1 at [0, 1], 10 at [0, 2], -11 at [1, 0] and 2 more: ids go from 0 to 9"
+            "'t': no row has the id -1 at [0, 1], 10 at [0, 2], -11 at [1, 0] and 2 more: ids go from 0 to 9"
         );
         assert_eq!(
             found(NegativeIds::FromTheEnd).expect_err("wrong").to_string(),
-            "no row has the id 10 at [0, 2], -11 at [1, 0], 99 at [1, 1] and 1 more: ids go from -10 to 9"
+            "'t': no row has the id 10 at [0, 2], -11 at [1, 0], 99 at [1, 1] and 1 more: ids go from -10 to 9"
         );
         let far = ids(&u64::MAX.to_ne_bytes(), DType::UInt64, &[]);
-        let far = RowIds::new(&far, u64::MAX, NegativeIds::Refused, &uninterrupted).expect_err("wrong").to_string();
-        assert!(far.starts_with("no row has the id 18446744073709551615 at []"), "{far}");
-        let floats = RowIds::new(&ids(&[0; 4], DType::Float32, &[1]), 9, NegativeIds::Refused, &uninterrupted);
+        let far =
+            RowIds::new(&far, ("t", u64::MAX), NegativeIds::Refused, &uninterrupted).expect_err("wrong").to_string();
+        assert!(far.starts_with("'t': no row has the id 18446744073709551615 at []"), "{far}");
+        let floats = RowIds::new(&ids(&[0; 4], DType::Float32, &[1]), ("t", 9), NegativeIds::Refused, &uninterrupted);
         assert_eq!(floats.expect_err("floats").to_string(), "row ids are integers, not float32");
     }
 

@@ -1,4 +1,4 @@
-//! Rows of tensors that are joined along their first axis, as they are stored.
+//! Stored rows of tensors that are joined along their first axis.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -17,7 +17,7 @@ use crate::tensor::coalesced;
 use crate::text;
 use crate::workers::Interrupt;
 
-/// A longer row is read by several requests of its own.
+/// Longer rows are read by the ordinary jobs of their tensor.
 const LONG_ROW: usize = 32 << 10;
 
 /// Tensors of equal rows, one behind the other.
@@ -39,7 +39,7 @@ struct RowShard {
 }
 
 impl JoinedRows {
-    /// The weights of these numbers, each taken as so many rows, unconverted.
+    /// The weights of these numbers, each with its number of rows, unconverted.
     pub(super) fn new(catalog: &Catalog, tensors: impl Iterator<Item = (usize, u64)>) -> Result<Self> {
         let mut joined = Self { shards: Vec::new(), rows: 0, row: 0 };
         for (number, rows) in tensors {

@@ -29,7 +29,7 @@ use crate::tensor::Element;
 use crate::text;
 use crate::workers::Interrupt;
 
-/// The bytes of a batch of rows, as they are stored or decoded: few enough that a request of any size stays within some memory.
+/// The bytes of a batch of rows, stored or decoded: few enough that a request of any size needs little memory.
 const BATCH_BYTES: usize = 8 << 20;
 /// The rows of a batch: enough for a disk with many requests in flight.
 const BATCH_ROWS: usize = 32 << 10;
@@ -122,9 +122,11 @@ impl RowTable {
         }
         let like = match catalog.recipe(first.number, None)?.into_one() {
             Ok(one) => one,
-            Err(recipe) => recipe.pieces().first().map(|piece| piece.request.clone()).ok_or_else(|| {
-                Error::Argument(format!("'{name}' has no elements"))
-            })?,
+            Err(recipe) => recipe
+                .pieces()
+                .first()
+                .map(|piece| piece.request.clone())
+                .ok_or_else(|| Error::Argument(format!("'{name}' has no elements")))?,
         };
         let cache = (cache > 0).then(|| RowCache::new(cache));
         Ok(Self { joined, scales, cache, like, element, number: first.number, row_shape, bytes })
@@ -259,7 +261,7 @@ impl RowTable {
         let plan = LoadPlan::new(checkpoint, vec![request], TensorMemory::Own, &[], &LoadOptions::default())?;
         let is_cached = !plan.strategy().cold && plan.strategy().backend == Backend::Read;
         let is_small = self.batch_rows(0) >= ids.len();
-        if !is_cached && !(is_small && ids.ascend()) {
+        if !(is_cached || is_small && ids.ascend()) {
             return Ok(None);
         }
         Ok(plan.run(checkpoint, Vec::new(), &AtomicU64::new(0), interrupt)?.0.pop())

@@ -33,8 +33,9 @@ pub struct RowScaling {
 }
 
 impl RowScaling {
-    /// How a weight of `rows` rows of `columns` elements is scaled by a tensor of this shape: one scale for all, for each row, for equal parts of
-    /// each row, or for blocks of 128 rows.
+    /// How a weight of `rows` rows of `columns` elements is scaled by a tensor of this shape.
+    ///
+    /// There is one scale for all, for each row, for equal parts of each row, or for blocks of 128 rows.
     ///
     /// # Errors
     /// A shape that fits none of these.
@@ -220,6 +221,9 @@ mod tests {
         assert_eq!(sizes(&[500]), None);
         assert_eq!(sizes(&[0]), None);
         let refused = of(&[7, 2]).expect_err("refused").to_string();
-        assert!(refused.starts_with("scales of shape [7, 2] do not fit a table of 1000 rows of 256 elements"), "{refused}");
+        assert!(
+            refused.starts_with("scales of shape [7, 2] do not fit a table of 1000 rows of 256 elements"),
+            "{refused}"
+        );
     }
 }
