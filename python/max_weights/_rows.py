@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, overload
 
@@ -14,7 +15,6 @@ from max_weights._html import properties, view
 from max_weights._loading import converter
 from max_weights._quantized_weights.config import config_of
 from max_weights._quantized_weights.decoded import stored_weights
-from max_weights._shape import Shape
 from max_weights._sizes import bytes_of
 from max_weights.errors import ArgumentError, WeightNotFoundError
 
@@ -90,15 +90,15 @@ class Table:
     Nothing but headers, and single numbers that scale a whole tensor, is read before.
     """
 
-    def __init__(self, core: RowTable, nodes: list[WeightsNode]) -> None:
+    def __init__(self, core: RowTable, nodes: list[WeightsNode], arguments: tuple[Any, ...]) -> None:
         self._core = core
         self._nodes = nodes
-        self._shape = Shape(core.shape)
+        self._arguments = arguments
 
     @property
-    def shape(self) -> Shape:
+    def shape(self) -> tuple[int, ...]:
         """The number of rows, and the shape of a row, in elements."""
-        return self._shape
+        return self._core.shape
 
     @property
     def dtype(self) -> DType:
@@ -122,7 +122,7 @@ class Table:
         return None if counts is None else CacheCounts(*counts)
 
     def __len__(self) -> int:
-        return int(self.shape[0])
+        return self.shape[0]
 
     if TYPE_CHECKING:
         # fmt: off
@@ -175,6 +175,10 @@ class Table:
             (2, 2, 8)
         """
         convert = converter(framework)
+        if out is not None and not hasattr(type(out), "__dlpack__"):
+            raise ArgumentError(
+                f"out must be a Buffer, an array or a tensor, not a {escape(type(out).__name__)}", rule="argument.type"
+            )
         ids, dtype = _integers(ids), None if dtype is None else DType(dtype)
         like = infos(self._nodes[0])[0]
         if not wait:
@@ -198,10 +202,19 @@ class Table:
         """
         self._core.hint(_integers(ids))
 
+    def __copy__(self) -> Table:
+        return self
+
+    def __deepcopy__(self, _memo: object) -> Table:
+        return self  # nothing of it changes, and its files are shared
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restored, self._arguments
+
     def __repr__(self) -> str:
         names = self.names
         where = escape(names[0]) + (f" and {len(names) - 1} more" if len(names) > 1 else "")
-        return f"Table({[int(dim) for dim in self.shape]} {self.dtype.name}, {where})"
+        return f"Table({list(self.shape)} {self.dtype.name}, {where})"
 
     def _repr_html_(self) -> str:
         counts = self.cache_counts
@@ -209,12 +222,12 @@ class Table:
         names = self.names
         facts: list[tuple[str, object]] = [
             ("dtype", self.dtype.name),
-            ("shape", tuple(int(dim) for dim in self.shape)),
+            ("shape", self.shape),
             ("bytes", self.nbytes),
             ("tensors", len(names)),
             ("cache", cached),
         ]
-        return view(escape(names[0]), f"{self.dtype.name} {[int(dim) for dim in self.shape]}", properties(facts))
+        return view(escape(names[0]), f"{self.dtype.name} {list(self.shape)}", properties(facts))
 
 
 def table(
@@ -244,23 +257,31 @@ def table(
     Example:
         >>> table = max_weights.table("model.safetensors", "model.embed_tokens.weight")
         >>> table.shape, len(table)
-        ([16, 8], 16)
+        ((16, 8), 16)
     """
     node = tree_of(checkpoint, "table")
     limit = bytes_of(cache, "cache")
+    for option, value in (("name", name), ("scales", scales)):
+        if value is not None and not isinstance(value, str):
+            raise ArgumentError(f"{option} must be a str, not a {escape(type(value).__name__)}", rule="argument.type")
     if name is None:
         node, name = node._root, node.name
+    arguments = node, name, scales, limit
     if scales is None:
         nodes, records = _quantized(node, _matching(node, name))
-        return Table(RowTable(nodes, records, [], False, limit), nodes)
+        return Table(RowTable(nodes, records, [], False, limit), nodes, arguments)
     names, given = _matching(node, name), _matching(node, scales)
     if len(given) not in {1, len(names)}:
         raise ArgumentError(
-            f"scales={scales!r} are {len(given)} tensors, and the table has {len(names)}", rule="argument.count"
+            f"scales={scales!r} are {len(given)} tensors, and the table has {len(names)}", rule="argument.mismatch"
         )
     nodes = [node[one] for one in names]
-    together = len(given) == 1
-    return Table(RowTable(nodes, [None] * len(nodes), [node[one] for one in given], together, limit), nodes)
+    core = RowTable(nodes, [None] * len(nodes), [node[one] for one in given], len(given) == 1, limit)
+    return Table(core, nodes, arguments)
+
+
+def _restored(node: WeightsNode, name: str, scales: str | None, cache: int) -> Table:
+    return table(node, name, scales=scales, cache=cache)
 
 
 def _matching(node: WeightsNode, name: str) -> list[str]:
@@ -269,10 +290,10 @@ def _matching(node: WeightsNode, name: str) -> list[str]:
         return [name]
     before, _, after = name.partition("*")
     if "*" in after:
-        raise ArgumentError(f"'{escape(name)}' has two '*': one stands for a number", rule="argument.pattern")
+        raise ArgumentError(f"'{escape(name)}' has two '*': one stands for a number", rule="argument.name")
     front = f"{node.name}." if node.name else ""
-    pattern = re.compile(f"{re.escape(front + before)}([0-9]+){re.escape(after)}")
-    names: dict[int, str] = {}
+    pattern = re.compile(f"{re.escape(front + before)}([0-9]{{1,18}}){re.escape(after)}")
+    names: dict[int, str] = {}  # by their numbers
     for info in infos(node):
         if (match := pattern.fullmatch(info.name)) is None:
             continue
@@ -280,19 +301,18 @@ def _matching(node: WeightsNode, name: str) -> list[str]:
         if number in names:
             raise ArgumentError(
                 f"'{escape(info.name)}' and '{escape(front + names[number])}' have the same number",
-                rule="argument.pattern",
+                rule="argument.name",
             )
         names[number] = info.name.removeprefix(front)
     if not names:
         (near,) = near_names([info.name for info in infos(node)], [front + name.replace("*", "0")])
         meant = f"; did you mean {' or '.join(repr(escape(one)) for one in near)}?" if near else ""
         raise WeightNotFoundError(f"no weight named '{escape(front + name)}', with a number for the '*'{meant}")
-    first = min(names)
-    missing = [number for number in range(first, max(names)) if number not in names] if len(names) < 1 << 20 else []
-    if missing:
+    first, last = min(names), max(names)
+    if last - first >= len(names):
+        missing = next(number for number in range(first, last) if number not in names)
         raise ArgumentError(
-            f"'{escape(name)}': number {missing[0]} is missing between {first} and {max(names)}",
-            rule="argument.pattern",
+            f"'{escape(name)}': number {missing} is missing between {first} and {last}", rule="argument.name"
         )
     return [names[number] for number in sorted(names)]
 
@@ -302,22 +322,31 @@ def _quantized(node: WeightsNode, names: list[str]) -> tuple[list[WeightsNode], 
     if isinstance(node, GGUFWeights) or not may_be_quantized(node):
         return [node[name] for name in names], [None] * len(names)
     config, stored = config_of(node), stored_weights(node)
-    nodes, records = [], []
+    rows = {info.name: info.shape[0] if info.shape else 1 for info in infos(node)}
+    nodes: list[WeightsNode] = []
+    records: list[QuantizedRecord | None] = []
     for name in names:
-        record = quantized_record(node, name, config)
-        weight = node[name] if record is None else record.parts.get("packed", node[name])
+        weight = node[name]
+        # A tensor without rows has no scales to find.
+        record = quantized_record(node, name, config) if rows.get(weight.name, 1) else None
         if record is not None and record.refusal is not None:
             raise record.refusal.with_traceback(None)
+        packed = None if record is None else record.parts.get("packed")
+        if packed is not None and weight.name in {*rows} - {packed.name}:
+            record = packed = None  # another of its tensors, such as the scales
         if record is None and stored is not None and weight.name in stored.unknown:
             raise stored.not_known(weight.name)
-        nodes.append(weight)
+        nodes.append(packed or weight)
         records.append(record)
     return nodes, records
 
 
 def _integers(ids: Any) -> Any:
     """Return ids as an array that the compiled part reads."""
-    if type(ids).__module__.partition(".")[0] == "torch":
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(ids, torch.Tensor):
+        if ids.is_meta:
+            raise ArgumentError("row ids are on the meta device, and have no values", rule="argument.meta")
         return ids.detach().cpu()
     if hasattr(type(ids), "__dlpack__") and not hasattr(type(ids), "__array_interface__"):
         return ids
@@ -326,11 +355,11 @@ def _integers(ids: Any) -> Any:
     try:
         array = np.asarray(ids)
     except ValueError as error:  # lists of different lengths
-        raise ArgumentError(f"row ids are an array of integers: {error}", rule="argument.ids") from None
+        raise ArgumentError(f"row ids are an array of integers: {error}", rule="argument.type") from None
     if array.size == 0 and not hasattr(type(ids), "dtype"):
         array = array.astype(np.int64)
     if array.dtype.kind not in "iu":
-        raise ArgumentError(f"row ids are integers, not {array.dtype}", rule="argument.ids")
+        raise ArgumentError(f"row ids are integers, not {array.dtype}", rule="argument.type")
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
 

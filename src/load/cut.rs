@@ -27,7 +27,7 @@ pub struct RegionSlices {
 enum RowStarts {
     /// At regular distances.
     Region(RegionBytes),
-    /// Rows of this many bytes, by their numbers in any order: each is read by itself.
+    /// Rows at this distance in bytes, by their numbers in any order: each is read by itself.
     Listed(Arc<[u64]>, usize),
 }
 
@@ -42,10 +42,9 @@ impl RegionSlices {
         Ok(Self { rows: region.rows() as usize, ranges, starts: RowStarts::Region(region) })
     }
 
-    /// The rows of these numbers, of `row` bytes each. They are in the tensor, whose bytes fit into the address space.
-    pub(super) fn listed(numbers: Arc<[u64]>, row: usize) -> Self {
-        let ranges = std::iter::once(0..row).collect();
-        Self { rows: numbers.len(), ranges, starts: RowStarts::Listed(numbers, row) }
+    /// The rows of these numbers, at distances of `stride` bytes, each with these bytes. They are in the tensor, whose bytes fit into memory.
+    pub(super) fn listed(numbers: Arc<[u64]>, stride: usize, ranges: Vec<Range<usize>>) -> Self {
+        Self { rows: numbers.len(), ranges, starts: RowStarts::Listed(numbers, stride) }
     }
 
     /// Whether each row is read by itself, wherever the others are.
@@ -65,7 +64,7 @@ impl RegionSlices {
     pub(super) fn row_start(&self, number: usize) -> usize {
         match &self.starts {
             RowStarts::Region(region) => region.row_start(number as u64) as usize,
-            RowStarts::Listed(numbers, row) => numbers[number] as usize * row,
+            RowStarts::Listed(numbers, stride) => numbers[number] as usize * stride,
         }
     }
 
@@ -106,9 +105,10 @@ impl RegionSlices {
     pub(super) fn span(&self) -> Range<usize> {
         match &self.starts {
             RowStarts::Region(region) => in_memory(&region.span()),
-            RowStarts::Listed(numbers, row) => {
-                let first = numbers.iter().min().map_or(0, |first| *first as usize * row);
-                first..numbers.iter().max().map_or(0, |last| (*last as usize + 1) * row)
+            RowStarts::Listed(numbers, stride) => {
+                let reach = self.reach();
+                let start = |number: Option<&u64>| number.map_or(0, |number| *number as usize * stride);
+                start(numbers.iter().min()) + reach.start..start(numbers.iter().max()) + reach.end
             }
         }
     }
@@ -133,7 +133,7 @@ impl RegionSlices {
     fn row(&self) -> usize {
         match &self.starts {
             RowStarts::Region(region) => region.stride() as usize,
-            RowStarts::Listed(_, row) => *row,
+            RowStarts::Listed(_, stride) => *stride,
         }
     }
 

@@ -159,12 +159,12 @@ impl RowRun {
         let (stream, cached) = (rest.len() >= sizes.streamed, sizes.cached);
         let skips = self.cut.as_ref().is_some_and(|cut| cut.is_listed() || cut.between() > sizes.across);
         if let Some(cut) = self.cut.as_deref().filter(|cut| cut.is_listed()) {
-            let mut first = 0;
+            let (mut first, most) = (0, (sizes.listed / cut.ranges.len().max(1)).max(1));
             while first < cut.rows {
-                let rows = first..cut.rows.min(first.saturating_add(sizes.listed));
+                let rows = first..cut.rows.min(first.saturating_add(most));
                 let len = rows.len() * cut.payload();
                 let (out, later) = rest.split(len / unit_in * unit_out);
-                let offset = self.offset + cut.row_start(first) as u64;
+                let offset = self.offset + (cut.row_start(first) + cut.reach().start) as u64;
                 (rest, first) = (later, rows.end);
                 let staged = out.staged();
                 let rows = Some((rows, cut));

@@ -36,7 +36,7 @@ pub(super) fn read(
         if !rows.is_sorted_by_key(|row| row.offset) {
             rows.sort_unstable_by_key(|row| row.offset);
         }
-        let is_written = source.is_any_written(rows);
+        let is_written = source.is_any_written(&mut rows.iter().map(ReadRange::extent));
         let Some(file) = source.open_direct().filter(|_| !is_written) else {
             return source.read(rows, interrupt);
         };

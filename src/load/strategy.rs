@@ -294,9 +294,9 @@ fn is_cold(checkpoint: &Checkpoint, requests: &[&TensorRequest]) -> bool {
         let Placement { segment, start, len, .. } = &one.placement;
         if let Some(rows) = one.cut.as_ref().filter(|cut| cut.is_listed()) {
             let Ok(file) = checkpoint.file(segment.file) else { continue };
-            let first = segment.span.start() + *start;
+            let (first, part) = (segment.span.start() + *start, rows.ranges.first().cloned().unwrap_or_default());
             let mut some = rows.some_starts(per_list).take(SAMPLED_ROWS.saturating_sub(sampled));
-            if some.any(|row| file.is_cached(first + row as u64, rows.payload() as u64) == Some(false)) {
+            if some.any(|row| file.is_cached(first + (row + part.start) as u64, part.len() as u64) == Some(false)) {
                 return true;
             }
             sampled += per_list;

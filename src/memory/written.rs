@@ -23,8 +23,11 @@ impl Storage {
 
     /// As [`Self::is_written`], for any of several parts, each given as (start, length).
     pub fn is_any_written(&self, parts: impl Iterator<Item = (usize, usize)>) -> bool {
+        if !self.may_be_written() {
+            return false;
+        }
         let addresses = parts.filter(|(_, len)| *len > 0).map(|(start, len)| (self.base() + start, len));
-        self.may_be_written() && has_own_pages(addresses).unwrap_or(true)
+        has_own_pages(addresses).unwrap_or(true)
     }
 
     /// Whether any byte is known to be written; `None` if the system does not report that.

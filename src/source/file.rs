@@ -196,7 +196,11 @@ impl Source for LocalFile {
         // One check for neighbours, which may be thousands.
         let near = len <= NEAR;
         let is_written = |part: &ReadRange<'_>| self.is_written(part.offset, part.bytes.len() as u64);
-        let any = if near { self.is_written(reach.start, len) } else { self.is_any_written(parts) };
+        let any = if near {
+            self.is_written(reach.start, len)
+        } else {
+            self.is_any_written(&mut parts.iter().map(ReadRange::extent))
+        };
         if !any {
             return self.with_file(|file| self.read_from(file, parts, interrupt));
         }
@@ -308,12 +312,12 @@ impl Source for LocalFile {
         mapping.is_written(start, usize::try_from(len).map_or(mapping.len(), |len| len.min(mapping.len() - start)))
     }
 
-    fn is_any_written(&self, parts: &[ReadRange<'_>]) -> bool {
+    fn is_any_written(&self, parts: &mut dyn Iterator<Item = (u64, u64)>) -> bool {
         let Some(Ok(mapping)) = self.mapping.get() else { return false };
         let end = mapping.len();
-        mapping.is_any_written(parts.iter().map(|part| {
-            let start = usize::try_from(part.offset).map_or(end, |start| start.min(end));
-            (start, part.bytes.len().min(end - start))
+        mapping.is_any_written(parts.map(|(offset, len)| {
+            let start = usize::try_from(offset).map_or(end, |start| start.min(end));
+            (start, usize::try_from(len).map_or(end, |len| len.min(end - start)))
         }))
     }
 

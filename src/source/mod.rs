@@ -58,6 +58,13 @@ pub enum Filesystem {
     Server(&'static str),
 }
 
+impl ReadRange<'_> {
+    /// Its offset and its length.
+    pub(crate) fn extent(&self) -> (u64, u64) {
+        (self.offset, self.bytes.len() as u64)
+    }
+}
+
 impl Filesystem {
     /// The name of a network or server.
     pub fn network(self) -> Option<&'static str> {
@@ -180,9 +187,9 @@ pub trait Source: Send + Sync + fmt::Debug {
         false
     }
 
-    /// Whether this process may have written to the private memory of one of these parts.
-    fn is_any_written(&self, parts: &[ReadRange<'_>]) -> bool {
-        parts.iter().any(|part| self.is_written(part.offset, part.bytes.len() as u64))
+    /// Whether this process may have written to the private memory of one of these parts, given as (offset, length).
+    fn is_any_written(&self, parts: &mut dyn Iterator<Item = (u64, u64)>) -> bool {
+        parts.fold(false, |found, (offset, len)| found || self.is_written(offset, len))
     }
 
     /// Whether this process has written to the private memory of any byte.

@@ -95,7 +95,9 @@ impl PyRowTable {
         let named = |scales: &Bound<'_, WeightsNode>, shard: usize, rows: u64| -> BindingResult<RowScaling> {
             let number = scales.get().number()?;
             let columns = table.get(shard).shape.iter().skip(1).product::<u64>();
-            RowScaling::of_shape(number, table.get(number).shape, (rows, columns)).map_err(of_option)
+            let scaling = RowScaling::of_shape(number, table.get(number).shape, (rows, columns));
+            let name = text::escape(scales.get().name());
+            scaling.map_err(|error| of_option(Error::Argument(format!("'{name}': {error}"))))
         };
         let mut joint = None;
         for (position, scales) in scales.iter().enumerate() {

@@ -8,7 +8,7 @@ import torch
 
 from max_weights._dtype import DType, DTypeLike
 from max_weights._rows import Table, table
-from max_weights.errors import ArgumentError
+from max_weights.errors import ArgumentError, UnsupportedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,40 +28,63 @@ class DiskEmbedding(torch.nn.Module):
         self, table: Table, dtype: torch.dtype, *, padding_idx: int | None = None, device: torch.device | None = None
     ) -> None:
         super().__init__()
-        rows, columns = (int(dim) for dim in table.shape)
+        rows, columns = table.shape
         if padding_idx is not None and not -rows <= padding_idx < rows:
             raise ArgumentError(f"padding_idx must be within {rows} rows, not {padding_idx}", rule="argument.number")
         self.table = table
         """The table of the rows."""
+        self._conversions = [dtype]
         self.num_embeddings, self.embedding_dim = rows, columns
         self.padding_idx = None if padding_idx is None else padding_idx % rows
-        self.dtype = dtype
-        """The dtype of the output."""
         self.device = torch.device("cpu") if device is None else device
         """The device of the output."""
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of the output."""
+        return self._conversions[-1]
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """Return the rows of these ids.
 
         Raises:
             IndexError: ids that no row has; the message names them.
+            UnsupportedError: `torch.jit.trace`, which would keep the rows of its example.
         """
-        rows: torch.Tensor = self.table.take(input, DType(self.dtype), framework="torch")
+        if torch.jit.is_tracing():  # type: ignore[no-untyped-call]
+            raise UnsupportedError(
+                "torch.jit.trace would keep the rows of its example: rows are read when they are used",
+                rule="unsupported.request",
+            )
+        first, *others = self._conversions
+        rows: torch.Tensor = self.table.take(input, DType(first), framework="torch")
+        for dtype in others:
+            rows = rows.to(dtype)
         return rows.to(self.device)
 
     def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> DiskEmbedding:
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         like = fn(torch.empty(0, dtype=self.dtype, device=self.device))
-        self.dtype, self.device = like.dtype, like.device
+        self.device = like.device
+        if like.dtype != self.dtype:
+            self._conversions = [*self._conversions, like.dtype]  # each rounds, as it would round the weight
         return self
 
     def __getattr__(self, name: str) -> Any:
         if name == "weight":
-            raise AttributeError(
-                f"the weight of this embedding stays on the disk: {self.table!r}; its dtype, device, num_embeddings "
-                "and embedding_dim are attributes, and a layer that is tied to it needs a separate weight"
-            )
+            raise self._no_weight()
         return super().__getattr__(name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "weight":
+            raise self._no_weight()
+        super().__setattr__(name, value)
+
+    def _no_weight(self) -> AttributeError:
+        return AttributeError(
+            f"the weight of this embedding stays on the disk: {self.table!r}; its dtype, device, num_embeddings "
+            "and embedding_dim are attributes, and a layer that is tied to it needs a separate weight"
+        )
 
     def extra_repr(self) -> str:
         """Return what `nn.Embedding` shows, and the dtype."""
@@ -107,7 +130,7 @@ def embedding(
     """
     rows = table(checkpoint, name, scales=scales, cache=cache)
     if len(rows.shape) != 2:
-        raise ArgumentError(f"an embedding is a matrix, not {[int(dim) for dim in rows.shape]}", rule="argument.shape")
+        raise ArgumentError(f"an embedding is a matrix, not {list(rows.shape)}", rule="argument.shape")
     kind = rows.dtype if dtype is None else DType(dtype)
     place = None if device is None else torch.device(device)
     return DiskEmbedding(rows, kind.to_torch(), padding_idx=padding_idx, device=place)

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use crate::budget;
 use crate::buffer::Buffer;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -10,12 +11,21 @@ use crate::workers::Interrupt;
 
 /// The wrong ids that an error names.
 const NAMED: usize = 3;
+/// Ids that are sorted together: more would need too much memory. Rows are read once for so many ids.
+pub(super) const SORTED: usize = 1 << 20;
 
 /// Row numbers in an array of any shape; all are in the table.
 #[derive(Debug, Clone)]
 pub struct RowIds {
-    pub(super) numbers: Vec<u64>,
+    numbers: RowNumbers,
     pub(super) shape: Vec<i64>,
+}
+
+#[derive(Debug, Clone)]
+enum RowNumbers {
+    /// Of a table that has fewer than 2^32 rows.
+    Short(Vec<u32>),
+    Long(Vec<u64>),
 }
 
 /// What negative ids mean.
@@ -58,24 +68,42 @@ impl RowIds {
 
     /// How many ids there are.
     pub fn len(&self) -> usize {
-        self.numbers.len()
+        match &self.numbers {
+            RowNumbers::Short(numbers) => numbers.len(),
+            RowNumbers::Long(numbers) => numbers.len(),
+        }
     }
 
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.numbers.is_empty()
+        self.len() == 0
+    }
+
+    fn get(&self, position: usize) -> u64 {
+        match &self.numbers {
+            RowNumbers::Short(numbers) => numbers[position].into(),
+            RowNumbers::Long(numbers) => numbers[position],
+        }
+    }
+
+    /// The ids in their order.
+    pub(super) fn iter(&self) -> impl Iterator<Item = u64> {
+        (0..self.len()).map(|position| self.get(position))
     }
 
     /// Whether each id is greater than the one before it.
     pub(super) fn ascend(&self) -> bool {
-        self.numbers.windows(2).all(|pair| pair[0] < pair[1])
+        self.iter().zip(self.iter().skip(1)).all(|(id, next)| id < next)
     }
 
-    /// The ids with their positions, sorted.
-    pub(super) fn sorted(&self) -> SortedIds {
-        let mut order: Vec<(u64, usize)> = self.numbers.iter().copied().zip(0..).collect();
-        order.sort_unstable();
-        SortedIds { order, next: 0 }
+    /// The ids with their positions, sorted, at most [`SORTED`] at a time.
+    pub(super) fn sorted(&self) -> impl Iterator<Item = SortedIds> {
+        (0..self.len()).step_by(SORTED).map(|first| {
+            let positions = first..self.len().min(first + SORTED);
+            let mut order: Vec<(u64, usize)> = positions.map(|position| (self.get(position), position)).collect();
+            order.sort_unstable();
+            SortedIds { order, next: 0 }
+        })
     }
 }
 
@@ -87,11 +115,20 @@ struct RowCheck<'a> {
 }
 
 impl RowCheck<'_> {
-    fn all(&self, ids: impl Iterator<Item = i128> + Clone) -> Result<Vec<u64>> {
+    fn all(&self, ids: impl ExactSizeIterator<Item = i128> + Clone) -> Result<RowNumbers> {
         let rows = i128::from(self.rows);
         let first = if self.negative == NegativeIds::FromTheEnd { -rows } else { 0 };
         if ids.clone().all(|id| (first..rows).contains(&id)) {
-            return Ok(ids.map(|id| (if id < 0 { id + rows } else { id }) as u64).collect());
+            let numbers = ids.map(|id| if id < 0 { id + rows } else { id });
+            return if u32::try_from(self.rows).is_ok() {
+                let mut short = budget::list(numbers.len())?;
+                short.extend(numbers.map(|id| id as u32));
+                Ok(RowNumbers::Short(short))
+            } else {
+                let mut long = budget::list(numbers.len())?;
+                long.extend(numbers.map(|id| id as u64));
+                Ok(RowNumbers::Long(long))
+            };
         }
         let wrong = ids.enumerate().filter(|(_, id)| !(first..rows).contains(id));
         let (count, named) = (wrong.clone().count(), wrong.take(NAMED));
@@ -209,8 +246,9 @@ mod tests {
 
     #[test]
     fn batches_have_each_row_once_and_all_its_positions() {
-        let ids = RowIds { numbers: vec![5, 2, 5, 9, 2, 0], shape: vec![6] };
-        let (mut sorted, mut out) = (ids.sorted(), vec![0; 6]);
+        let ids = |numbers: Vec<u32>| RowIds { shape: vec![numbers.len() as i64], numbers: RowNumbers::Short(numbers) };
+        let numbers = ids(vec![5, 2, 5, 9, 2, 0]);
+        let (mut sorted, mut out) = (numbers.sorted().next().expect("ids"), vec![0; 6]);
         let mut batches = Vec::new();
         while let Some(batch) = sorted.batch(2) {
             let content: Vec<u8> = batch.rows.iter().map(|row| *row as u8).collect();
@@ -218,7 +256,7 @@ mod tests {
             batches.push(batch.rows);
         }
         assert_eq!((batches, out), (vec![vec![0, 2], vec![5, 9]], vec![5, 2, 5, 9, 2, 0]));
-        assert!(!ids.ascend() && RowIds { numbers: vec![1, 4], shape: vec![2] }.ascend());
+        assert!(!numbers.ascend() && ids(vec![1, 4]).ascend() && ids(vec![]).sorted().next().is_none());
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Stored rows of tensors that are joined along their first axis.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
@@ -9,9 +10,9 @@ use crate::buffer::Buffer;
 use crate::checkpoint::{Catalog, Checkpoint};
 use crate::error::{Error, Result};
 use crate::load::cut::RegionSlices;
-use crate::load::placement::Swap;
+use crate::load::placement::{Placement, Swap};
 use crate::load::recipe::{Recipe, RecipePiece, RecipeRequest};
-use crate::load::{LoadOptions, LoadPlan, TensorMemory, TensorRequest};
+use crate::load::{Conversion, LoadOptions, LoadPlan, TensorMemory, TensorRequest};
 use crate::memory::Block;
 use crate::tensor::coalesced;
 use crate::text;
@@ -19,6 +20,10 @@ use crate::workers::Interrupt;
 
 /// Longer rows are read by the ordinary jobs of their tensor.
 const LONG_ROW: usize = 32 << 10;
+/// The most separate runs of bytes that a row may have.
+const MOST_RUNS: i64 = 1 << 14;
+/// A tensor of other rows is read whole, up to this many bytes.
+const MOST_WHOLE: u64 = 32 << 20;
 
 /// Tensors of equal rows, one behind the other.
 #[derive(Debug)]
@@ -36,6 +41,19 @@ struct RowShard {
     first: u64,
     rows: u64,
     recipe: Recipe,
+    /// `None` if its rows cannot be listed.
+    places: Option<RowPlaces>,
+}
+
+/// Where the rows of a tensor of a file are.
+#[derive(Debug, Clone)]
+pub(super) struct RowPlaces {
+    /// All of it, as if it was dense.
+    one: TensorRequest,
+    /// The distance of rows, in bytes.
+    stride: usize,
+    /// The bytes of each row.
+    ranges: Vec<Range<usize>>,
 }
 
 impl JoinedRows {
@@ -56,20 +74,57 @@ impl JoinedRows {
             }
             joined.row = if rows > 0 { row } else { joined.row };
             for shard in shards_of(recipe, rows) {
+                let places = RowPlaces::new(&shard.recipe, shard.rows, row);
+                if places.is_none()
+                    && shard.recipe.requests().any(|one| !one.placement.is_dense() && one.placement.len > MOST_WHOLE)
+                {
+                    let cause = "the elements of a row are too far apart in the file: load it whole, and index that";
+                    return Err(Error::Argument(format!("'{}': {cause}", name())));
+                }
                 let first = joined.rows + shard.first;
-                joined.shards.push(RowShard { first, ..shard });
+                joined.shards.push(RowShard { first, places, ..shard });
             }
             joined.rows = joined.rows.saturating_add(rows);
         }
         Ok(joined)
     }
 
-    /// The one tensor of all rows, if it is dense and not compressed.
-    pub(super) fn one(&self) -> Option<&TensorRequest> {
+    /// Where all rows are, if they are listed of one tensor.
+    pub(super) fn one(&self) -> Option<&RowPlaces> {
         match &*self.shards {
-            [shard] => shard.plain(self.row),
+            [shard] => shard.places.as_ref(),
             _ => None,
         }
+    }
+
+    /// Whether this process may have written to some of these rows through views of the files; fails if a file was changed.
+    fn is_any_written(&self, checkpoint: &Checkpoint, rows: &[u64]) -> Result<bool> {
+        for (number, own) in split_rows(rows, self.shards.iter().map(|shard| shard.first)) {
+            let shard = &self.shards[number];
+            for one in shard.recipe.requests() {
+                let segment = &one.placement.segment;
+                let file = checkpoint.file(segment.file)?;
+                file.check_unchanged()?;
+                let is_written = match &shard.places {
+                    Some(places) => {
+                        let base = segment.span.start() + places.one.placement.start;
+                        let numbers = rows[own.clone()].iter().map(|row| (row - shard.first) * places.stride as u64);
+                        let parts = numbers.flat_map(|start| {
+                            places
+                                .ranges
+                                .iter()
+                                .map(move |range| (base + start + range.start as u64, range.len() as u64))
+                        });
+                        file.is_any_written(&mut { parts })
+                    }
+                    None => file.is_written(segment.span.start(), segment.span.len()),
+                };
+                if is_written {
+                    return Ok(true);
+                }
+            }
+        }
+        Ok(false)
     }
 
     /// The stored bytes of different rows in ascending order. Those that the cache has are not read.
@@ -86,8 +141,12 @@ impl JoinedRows {
             return Ok(block);
         }
         let out = block.as_mut_slice();
-        let cache = cache.filter(|(cache, _)| cache.holds(row));
-        let Some((cache, tensor)) = cache else {
+        // What was written to a view is in no cache.
+        let is_kept = match cache {
+            Some((cache, _)) => cache.holds(row) && !self.is_any_written(checkpoint, rows)?,
+            None => false,
+        };
+        let Some((cache, tensor)) = cache.filter(|_| is_kept) else {
             let mut rest = out;
             for buffer in self.read(checkpoint, rows, interrupt)? {
                 let (now, later) = std::mem::take(&mut rest).split_at_mut(buffer.size());
@@ -119,7 +178,7 @@ impl JoinedRows {
         let parts = split_rows(rows, self.shards.iter().map(|shard| shard.first));
         let requests = parts.into_iter().map(|(number, own)| {
             let shard = &self.shards[number];
-            shard.request(self.row, rows[own].iter().map(|row| row - shard.first))
+            shard.request(rows[own].iter().map(|row| row - shard.first))
         });
         let requests: Vec<RecipeRequest> = requests.collect::<Result<_>>()?;
         let plan = LoadPlan::new(checkpoint, requests, TensorMemory::Own, &[], &LoadOptions::default())?;
@@ -127,23 +186,66 @@ impl JoinedRows {
     }
 }
 
-impl RowShard {
-    /// Its only piece, if rows of it can be listed.
-    fn plain(&self, row: usize) -> Option<&TensorRequest> {
-        let one = self.recipe.one().filter(|one| one.cut.is_none() && one.placement.is_dense())?;
-        let transform = one.placement.segment.transform;
-        let has_whole_units = match transform.swap {
-            Swap::Nothing => true,
-            swap => row.is_multiple_of(swap.unit()),
+impl RowPlaces {
+    /// The places of the rows of an uncompressed tensor of a file; `None` for others, and for rows that are too long.
+    fn new(recipe: &Recipe, rows: u64, row: usize) -> Option<Self> {
+        let one = recipe.one().filter(|one| one.cut.is_none() && one.conversion == Conversion::Nothing)?;
+        let placement = &one.placement;
+        let transform = placement.segment.transform;
+        let has_whole_units = transform.swap == Swap::Nothing || row.is_multiple_of(transform.swap.unit());
+        if transform.inflate.is_some() || !has_whole_units || row > LONG_ROW || row == 0 {
+            return None;
+        }
+        let (stride, ranges) = match &placement.strides {
+            Some(strides) if !placement.is_dense() => {
+                let (item, before) = (placement.dtype.bytes()? as i64, placement.before);
+                let ([first, strides @ ..], [count, shape @ ..]) = (&**strides, &*placement.shape) else { return None };
+                if before != 0 || *count as u64 != rows || *first < 0 || strides.iter().any(|stride| *stride < 0) {
+                    return None;
+                }
+                ((first * item) as usize, runs(shape, strides, item)?)
+            }
+            _ => (row, std::iter::once(0..row).collect()),
         };
-        (transform.inflate.is_none() && has_whole_units && row <= LONG_ROW && row > 0).then_some(one)
+        let one = TensorRequest { placement: Placement { strides: None, ..placement.clone() }, ..one.clone() };
+        Some(Self { one, stride, ranges })
     }
 
+    /// The request for rows of these numbers.
+    pub(super) fn request(&self, numbers: Arc<[u64]>) -> TensorRequest {
+        let mut shape = self.one.shape.clone();
+        match shape.first_mut() {
+            Some(first) => *first = numbers.len() as i64,
+            None => shape.push(numbers.len() as i64),
+        }
+        let cut = RegionSlices::listed(numbers, self.stride, self.ranges.clone());
+        TensorRequest { cut: Some(cut), shape, ..self.one.clone() }
+    }
+}
+
+/// The bytes of a row of this shape, in C order: contiguous elements together.
+fn runs(shape: &[i64], strides: &[i64], item: i64) -> Option<Vec<Range<usize>>> {
+    let (mut axis, mut len) = (shape.len(), item);
+    while axis > 0 && (shape[axis - 1] == 1 || strides[axis - 1] * item == len) {
+        axis -= 1;
+        len *= shape[axis];
+    }
+    let count = shape[..axis].iter().product::<i64>();
+    if count > MOST_RUNS {
+        return None;
+    }
+    let mut starts = vec![0_i64];
+    for (dim, stride) in shape[..axis].iter().zip(strides) {
+        starts = starts.into_iter().flat_map(|start| (0..*dim).map(move |at| start + at * stride * item)).collect();
+    }
+    Some(starts.into_iter().map(|start| start as usize..(start + len) as usize).collect())
+}
+
+impl RowShard {
     /// The request for some rows, in ascending order.
-    fn request(&self, row: usize, rows: impl Iterator<Item = u64>) -> Result<RecipeRequest> {
-        if let Some(one) = self.plain(row) {
-            let numbers: Arc<[u64]> = rows.collect();
-            return Ok(RecipeRequest::One(listed(one, numbers, row)));
+    fn request(&self, rows: impl Iterator<Item = u64>) -> Result<RecipeRequest> {
+        if let Some(places) = &self.places {
+            return Ok(RecipeRequest::One(places.request(rows.collect())));
         }
         let ranges = coalesced(rows.map(|row| row..row + 1));
         if self.recipe.shape().first().copied().unwrap_or_default() as u64 != self.rows {
@@ -151,16 +253,6 @@ impl RowShard {
         }
         Ok(self.recipe.region(&vec![(0, ranges)])?.into())
     }
-}
-
-/// Some rows of a dense tensor, each of `row` bytes.
-pub(super) fn listed(one: &TensorRequest, numbers: Arc<[u64]>, row: usize) -> TensorRequest {
-    let mut shape = one.shape.clone();
-    match shape.first_mut() {
-        Some(first) => *first = numbers.len() as i64,
-        None => shape.push(numbers.len() as i64),
-    }
-    TensorRequest { cut: Some(RegionSlices::listed(numbers, row)), shape, ..one.clone() }
 }
 
 /// The pieces of a tensor that are whole rows, as shards; otherwise the tensor is one shard.
@@ -176,12 +268,13 @@ fn shards_of(recipe: Recipe, rows: u64) -> Vec<RowShard> {
         && whole.first().copied() == Some(rows as i64)
         && recipe.pieces().iter().all(of_rows);
     if !is_split {
-        return vec![RowShard { first: 0, rows, recipe }];
+        return vec![RowShard { first: 0, rows, recipe, places: None }];
     }
     let shard = |piece: &RecipePiece| RowShard {
         first: piece.start.first().copied().unwrap_or_default() as u64,
         rows: piece.request.shape.first().copied().unwrap_or_default() as u64,
         recipe: Recipe::from(piece.request.clone()),
+        places: None,
     };
     let mut shards: Vec<RowShard> = recipe.pieces().iter().map(shard).collect();
     shards.sort_by_key(|shard| shard.first);

@@ -7,7 +7,6 @@ mod ids;
 mod joined;
 mod scales;
 
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 pub use cache::CacheCounts;
@@ -15,7 +14,8 @@ pub use ids::{NegativeIds, RowIds};
 pub use scales::RowScaling;
 
 use self::cache::RowCache;
-use self::joined::{JoinedRows, listed};
+use self::ids::SORTED;
+use self::joined::JoinedRows;
 use self::scales::TableScales;
 use super::{Conversion, LoadOptions, LoadPlan, TensorMemory, TensorRequest};
 use crate::buffer::{Buffer, check_out, checked_size};
@@ -40,8 +40,8 @@ pub struct RowTable {
     joined: JoinedRows,
     scales: Option<TableScales>,
     cache: Option<RowCache>,
-    /// The request for all of the first tensor, unconverted.
-    like: TensorRequest,
+    /// The request for all of the first tensor, unconverted; `None` if it has no elements.
+    like: Option<TensorRequest>,
     element: RowElement,
     /// The number of the first tensor.
     number: usize,
@@ -117,16 +117,12 @@ impl RowTable {
         let scaled: u64 = scalings.iter().map(|(_, one)| scale_bytes(one)).sum();
         let bytes = shards.iter().map(|shard| table.get(shard.number).bytes()).sum::<u64>().saturating_add(scaled);
         let scales = TableScales::new(checkpoint, &scalings, interrupt)?;
-        if let Some(scales) = &scales {
+        if let Some(scales) = scales.as_ref().filter(|scales| scales.repacks()) {
             row_shape = vec![scales.columns() as i64];
         }
         let like = match catalog.recipe(first.number, None)?.into_one() {
-            Ok(one) => one,
-            Err(recipe) => recipe
-                .pieces()
-                .first()
-                .map(|piece| piece.request.clone())
-                .ok_or_else(|| Error::Argument(format!("'{name}' has no elements")))?,
+            Ok(one) => Some(one),
+            Err(recipe) => recipe.pieces().first().map(|piece| piece.request.clone()),
         };
         let cache = (cache > 0).then(|| RowCache::new(cache));
         Ok(Self { joined, scales, cache, like, element, number: first.number, row_shape, bytes })
@@ -218,13 +214,11 @@ impl RowTable {
     pub fn fetch(&self, checkpoint: &Checkpoint, ids: &RowIds, interrupt: Interrupt<'_>) -> Result<()> {
         let Some(cache) = &self.cache else { return Ok(()) };
         let mut most = (cache.counts().limit / (self.joined.row as u64).max(1)) as usize;
-        let mut sorted = ids.sorted();
-        while let Some(batch) = sorted.batch(self.batch_rows(0).min(most)) {
-            let missing = cache.missing(self.number as u32, &batch.rows);
-            self.joined.gather(checkpoint, &missing, Some((cache, self.number as u32)), interrupt)?;
-            most = most.saturating_sub(batch.rows.len());
-            if most == 0 {
-                break;
+        for mut sorted in ids.sorted() {
+            while let Some(batch) = sorted.batch(self.batch_rows(0).min(most)) {
+                let missing = cache.missing(self.number as u32, &batch.rows);
+                self.joined.gather(checkpoint, &missing, Some((cache, self.number as u32)), interrupt)?;
+                most = most.saturating_sub(batch.rows.len());
             }
         }
         Ok(())
@@ -236,7 +230,8 @@ impl RowTable {
             (RowElement::Plain(own), None) if own == dtype => Ok(Conversion::Nothing),
             (_, Some(_)) => Ok(Conversion::Nothing),
             (_, None) => {
-                Ok(checkpoint.catalog().request_at(self.number, self.like.placement.clone(), Some(dtype))?.conversion)
+                let Some(like) = &self.like else { return Ok(Conversion::Nothing) };
+                Ok(checkpoint.catalog().request_at(self.number, like.placement.clone(), Some(dtype))?.conversion)
             }
         }
     }
@@ -249,11 +244,10 @@ impl RowTable {
         dtype: DType,
         interrupt: Interrupt<'_>,
     ) -> Result<Option<Buffer>> {
-        let is_plain = self.cache.is_none() && self.scales.is_none() && !ids.is_empty();
-        let Some(one) = self.joined.one().filter(|_| is_plain) else { return Ok(None) };
+        let is_plain = self.cache.is_none() && self.scales.is_none() && (1..=SORTED).contains(&ids.len());
+        let Some(places) = self.joined.one().filter(|_| is_plain) else { return Ok(None) };
         let conversion = self.conversion(checkpoint, dtype)?;
-        let numbers: Arc<[u64]> = ids.numbers.as_slice().into();
-        let mut request = listed(one, numbers, self.joined.row);
+        let mut request = places.request(ids.iter().collect());
         let shape = std::iter::once(ids.len() as i64).chain(self.row_shape.iter().copied());
         if conversion != Conversion::Nothing {
             (request.conversion, request.dtype, request.shape) = (conversion, dtype, shape.collect());
@@ -277,13 +271,17 @@ impl RowTable {
         interrupt: Interrupt<'_>,
     ) -> Result<()> {
         let conversion = self.conversion(checkpoint, dtype)?;
-        let mut sorted = ids.sorted();
-        while let Some(batch) = sorted.batch(self.batch_rows(out_row)) {
-            let cache = self.cache.as_ref().map(|cache| (cache, self.number as u32));
-            let stored = self.joined.gather(checkpoint, &batch.rows, cache, interrupt)?;
-            let made = self.decode(checkpoint, &batch.rows, stored, (conversion, dtype), interrupt)?;
-            batch.scatter(made.bytes().unwrap_or_default(), out_row, out);
-            interrupt()?;
+        if out.is_empty() {
+            return Ok(());
+        }
+        for mut sorted in ids.sorted() {
+            while let Some(batch) = sorted.batch(self.batch_rows(out_row)) {
+                let cache = self.cache.as_ref().map(|cache| (cache, self.number as u32));
+                let stored = self.joined.gather(checkpoint, &batch.rows, cache, interrupt)?;
+                let made = self.decode(checkpoint, &batch.rows, stored, (conversion, dtype), interrupt)?;
+                batch.scatter(made.bytes().unwrap_or_default(), out_row, out);
+                interrupt()?;
+            }
         }
         Ok(())
     }
@@ -308,7 +306,8 @@ impl RowTable {
                 Buffer::contiguous_at(stored.freeze(), 0, DType::UInt8, &[count, self.joined.row as i64])?
             }
         };
-        let request = TensorRequest { conversion, dtype, shape, cut: None, ..self.like.clone() };
+        let Some(like) = &self.like else { return Ok(stored) };
+        let request = TensorRequest { conversion, dtype, shape, cut: None, ..like.clone() };
         request.composed_of(stored, None, interrupt)
     }
 
@@ -329,8 +328,9 @@ fn scalings_of(
         return Ok(vec![(0, scaling)]);
     }
     let scaled = shards.iter().filter(|shard| shard.scaling.is_some()).count();
-    if scaled != 0 && scaled != shards.len() {
-        let count = shards.len();
+    // Tensors without rows need no scales.
+    let count = shards.iter().zip(sizes).filter(|(shard, (_, rows))| *rows > 0 || shard.scaling.is_some()).count();
+    if scaled != 0 && scaled != count {
         return Err(Error::Argument(format!("{scaled} of {count} tensors have scales, the others have none")));
     }
     let starts = sizes.iter().scan(0, |next, (_, rows)| {

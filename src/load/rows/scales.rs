@@ -53,13 +53,19 @@ impl RowScaling {
             let per_column = columns.checked_div(groups).filter(|_| columns.is_multiple_of(groups))?;
             Some(scaling(rows.div_ceil(per_row), per_row, per_column))
         };
+        let is_block = |groups: u64| groups == columns.div_ceil(BLOCK_ROWS);
         let found = match *shape {
+            // One row is also a block of rows.
+            [1, groups] if rows == 1 && is_block(groups) && columns != groups * BLOCK_ROWS && groups > 1 => None,
             _ if shape.iter().all(|dim| *dim == 1) => Some(scaling(1, u64::MAX, columns)),
             [of_rows] if of_rows == rows => fits(1, 1),
             [of_rows, groups] if of_rows == rows => fits(1, groups),
             [of_rows, groups] if of_rows == rows.div_ceil(BLOCK_ROWS) => {
-                let is_block = groups == columns.div_ceil(BLOCK_ROWS);
-                if is_block { Some(scaling(of_rows, BLOCK_ROWS, BLOCK_ROWS)) } else { fits(BLOCK_ROWS, groups) }
+                if is_block(groups) {
+                    Some(scaling(of_rows, BLOCK_ROWS, BLOCK_ROWS))
+                } else {
+                    fits(BLOCK_ROWS, groups)
+                }
             }
             _ => None,
         };
@@ -119,6 +125,11 @@ impl TableScales {
     /// The stored bytes of the scales of one row of the weight.
     pub(super) fn row(&self) -> usize {
         self.joined.row
+    }
+
+    /// Whether rows have other elements than their tensor.
+    pub(super) fn repacks(&self) -> bool {
+        self.like.element.is_some()
     }
 
     /// The elements of a row.

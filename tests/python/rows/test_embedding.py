@@ -1,6 +1,7 @@
 """`max_weights.torch.embedding` in place of `nn.Embedding`: the same bits, for every dtype that a module is moved to."""
 
 import copy
+import warnings
 from pathlib import Path
 
 import pytest
@@ -34,8 +35,10 @@ def test_the_output_is_that_of_torch(path: Path, name: str, padding: int | None,
         ids = torch.randint(0, len(weight), shape).to(kind)
         assert torch.equal(ours(ids), theirs(ids))
         for move in (torch.nn.Module.half, torch.nn.Module.bfloat16, torch.nn.Module.double):
-            ours_moved, theirs_moved = move(copy.copy(ours)), move(copy.deepcopy(theirs))
+            ours_moved, theirs_moved = move(copy.deepcopy(ours)), move(copy.deepcopy(theirs))
             assert torch.equal(ours_moved(ids), theirs_moved(ids))
+            assert torch.equal(ours_moved.float()(ids), theirs_moved.float()(ids)), "rounded twice"
+            ours_moved, theirs_moved = move(ours_moved), move(theirs_moved)
             assert ours_moved(ids).dtype == theirs_moved(ids).dtype
 
 
@@ -52,6 +55,9 @@ def test_it_takes_the_place_of_an_embedding_in_a_model(path: Path) -> None:
     assert repr(model[0]) == "DiskEmbedding(100, 24, padding_idx=1, dtype=torch.float32)"
     model.eval().to("cpu", torch.bfloat16)
     assert torch.equal(model[0](ids), weight.bfloat16()[ids])
+    torch.save(model, path.with_name("model.pt"))
+    again = torch.load(path.with_name("model.pt"), weights_only=False)
+    assert torch.equal(again(ids), model(ids))
 
 
 def test_bad_input_is_refused(path: Path) -> None:
@@ -70,3 +76,7 @@ def test_bad_input_is_refused(path: Path) -> None:
         _ = module.weight
     with refuses(AttributeError):
         _ = module.nothing
+    with refuses(AttributeError):
+        module.weight = torch.nn.Parameter(torch.zeros(50, 8))
+    with warnings.catch_warnings(action="ignore"), refuses(max_weights.UnsupportedError, "unsupported.request"):
+        torch.jit.trace(module, torch.tensor([1]))  # type: ignore[no-untyped-call]

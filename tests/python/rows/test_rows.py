@@ -1,8 +1,10 @@
 """Rows of tables by their numbers: equal to the whole tensor, indexed by NumPy, for every format, dtype and packing."""
 
+import copy
 import ctypes
 import mmap
 import os
+import pickle
 import subprocess
 import sys
 import time
@@ -320,6 +322,42 @@ def test_lazy_tensors_take_integer_arrays(path: Path) -> None:
     assert torch.equal(lazy[torch.tensor([[5]]), 2:], whole[torch.tensor([[5]]), 2:].bfloat16())
 
 
+def test_rows_that_are_spread_over_the_file_are_read_without_the_others(tmp_path: Path) -> None:
+    base = torch.arange(3 * 400_000, dtype=torch.int32).view(3, 400_000)
+    views = {"turned": base.T, "stepped": base.view(-1, 8)[1::3, 2:5], "deep": base.view(100, 60, 200).permute(1, 2, 0)}
+    torch.save(views, tmp_path / "m.pt")
+    weights = max_weights.load_weights(tmp_path / "m.pt")
+    for name, view in views.items():
+        ids = RNG.integers(0, len(view), 50)
+        with (tmp_path / "m.pt").open("rb") as file:
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        table = max_weights.table(weights, name, cache=0)
+        assert torch.equal(table.take(ids, framework="torch"), view[torch.from_numpy(ids)])
+        assert torch.equal(table.take(ids[:1], framework="torch"), view[torch.from_numpy(ids[:1])])
+
+
+def test_rows_whose_elements_are_too_far_apart_are_refused(tmp_path: Path) -> None:
+    torch.save({"t": torch.zeros(20_000, 1000, dtype=torch.float16).T}, tmp_path / "m.pt")
+    with refuses(ArgumentError):
+        max_weights.table(tmp_path / "m.pt", "t")
+
+
+def test_a_table_is_copied_and_pickled_as_its_checkpoint_is(path: Path) -> None:
+    table = max_weights.table(path, "w", cache="1MB")
+    assert copy.copy(table) is copy.deepcopy(table) is table
+    again = pickle.loads(pickle.dumps(table))
+    assert bits(again.take(IDS)) == bits(table.take(IDS))
+    counts = again.cache_counts
+    assert counts is not None
+    assert counts.limit == 1_000_000
+
+
+def test_more_ids_than_are_sorted_at_a_time(path: Path) -> None:
+    whole = safetensors.numpy.load_file(path)["line"].astype(np.int8)
+    ids = RNG.integers(0, 300, 2_500_000).astype(np.uint16)
+    assert bits(max_weights.table(path, "line").take(ids, "int8")) == bits(whole[ids])
+
+
 def test_bad_ids_are_named(path: Path) -> None:
     table = max_weights.table(path, "w")
     with refuses(IndexError):
@@ -332,10 +370,13 @@ def test_bad_ids_are_named(path: Path) -> None:
         table.hint([-7])
     with refuses(IndexError):
         max_weights.load_weights(path)["w"][[3, -301]]
+    with refuses(ArgumentError, "argument.meta"):
+        table.take(torch.empty(3, dtype=torch.int64, device="meta"))
+    assert table.take(torch.Size([3, 4])).shape == (2, 40)
     for wrong in (1.5, [True, False], "5", None, [2**70], np.array([1.0]), [[1], [2, 3]]):
-        with refuses(ArgumentError, "argument.ids"):
+        with refuses(ArgumentError, "argument.type"):
             table.take(wrong)
-    with refuses(ArgumentError, "argument.ids"):
+    with refuses(ArgumentError, "argument.type"):
         max_weights.load_weights(path)["w"][np.array([True])]
     with refuses(TypeError):
         max_weights.load_weights(path)["w"][[1], [2]]
@@ -350,14 +391,19 @@ def test_bad_tables_are_refused(path: Path, tmp_path: Path) -> None:
         max_weights.table(path, "scalar")
     with refuses(ArgumentError, "argument.number"):
         max_weights.table(path, "w", cache="much")
-    with refuses(ArgumentError, "argument.pattern"):
+    with refuses(ArgumentError, "argument.name"):
         max_weights.table(path, "*w*")
     with refuses(ArgumentError, "argument.type"):
         max_weights.table(5, "w")  # type: ignore[arg-type]
+    with refuses(ArgumentError, "argument.type"):
+        max_weights.table(path, 5)  # type: ignore[arg-type]
+    with refuses(ArgumentError, "argument.type"):
+        max_weights.table(path, "w", scales=b"s")  # type: ignore[arg-type]
     shards = {"a.0": np.zeros((2, 3)), "a.2": np.zeros((2, 3)), "b.0": np.zeros((2, 3)), "b.1": np.zeros((2, 4))}
+    shards |= {"e.0": np.zeros((2, 3)), "e.400000000000": np.zeros((2, 3))}
     shards |= {"c.1": np.zeros((2, 3)), "c.01": np.zeros((2, 3)), "d.0": np.zeros(3), "d.1": np.zeros(3, np.float32)}
     safetensors.numpy.save_file(shards, tmp_path / "s")
-    for name, rule in (("a.*", "argument.pattern"), ("b.*", None), ("c.*", "argument.pattern"), ("d.*", None)):
+    for name, rule in (("a.*", "argument.name"), ("b.*", None), ("c.*", "argument.name"), ("e.*", "argument.name"), ("d.*", None)):
         with refuses(ArgumentError, rule):
             max_weights.table(tmp_path / "s", name)
 
@@ -366,6 +412,8 @@ def test_bad_options_of_take_are_refused(path: Path) -> None:
     table = max_weights.table(path, "w")
     with refuses(ArgumentError, "argument.choice"):
         table.take([1], framework="tensorflow")
+    with refuses(ArgumentError, "argument.type"):
+        table.take([1], out=[0.0])  # type: ignore[arg-type]
     with refuses(ValueError):
         table.take([1], out=np.empty((1, 41), np.float32))
     with refuses(ValueError):

@@ -55,6 +55,8 @@ def test_a_file_that_changed_is_not_read(path: Path, fault: str, cold: bool, wai
     with refuses(FileChangedError):
         made = table.take(IDS, wait=wait)
         made.result()
+    with refuses(FileChangedError):
+        table.take([1])  # also if it is in the cache
 
 
 _TAKING = """
@@ -98,9 +100,12 @@ def test_values_written_to_a_view_are_those_of_the_rows(path: Path) -> None:
     view[[3, 19_999]] = 7
     with path.open("rb") as file:
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-    table = max_weights.table(weights, "t", cache=0)
-    for ids in ([3, 4, 19_999], IDS, [3] * 5):
-        assert np.array_equal(table.take(ids, framework="numpy"), np.asarray(view)[ids])
+    cached = max_weights.table(weights, "t")
+    for table in (max_weights.table(weights, "t", cache=0), cached):
+        for ids in ([3, 4, 19_999], IDS, [3] * 5):
+            assert np.array_equal(table.take(ids, framework="numpy"), np.asarray(view)[ids])
+    view[IDS] = 9  # some of these rows are in the cache
+    assert np.all(cached.take(IDS, framework="numpy") == 9)
 
 
 def test_a_closed_checkpoint_gives_no_rows_but_those_on_their_way(path: Path) -> None:

@@ -137,6 +137,37 @@ def test_other_schemes_of_rows(tmp_path: Path, scheme: str) -> None:
         assert bits(table.take(ids, dtype)) == bits(whole[ids])
 
 
+def test_rows_keep_their_shape_with_named_scales(tmp_path: Path) -> None:
+    deep, line = RNG.standard_normal((20, 4, 8)), RNG.standard_normal(60)
+    tensors = {"deep": deep.astype(ml_dtypes.float8_e4m3fn), "line": line.astype(ml_dtypes.float8_e4m3fn)}
+    tensors |= {"s": scales(20, 1), "one": scales(1), "thin": np.empty((20, 0), ml_dtypes.float8_e4m3fn)}
+    safetensors.numpy.save_file(tensors, tmp_path / "m")
+    for name, scale, each in (("deep", "s", tensors["s"][:, :, None]), ("line", "one", tensors["one"])):
+        whole = expected(tensors[name], each, np.float32)
+        table = max_weights.table(tmp_path / "m", name, scales=scale)
+        assert table.shape == whole.shape
+        assert bits(table.take([[3, 19]], "float32", framework="numpy")) == bits(whole[[[3, 19]]])
+    assert max_weights.table(tmp_path / "m", "thin", scales="s").take([3, 3]).shape == (2, 0)
+
+
+def test_the_name_of_scales_is_that_of_their_tensor(tmp_path: Path) -> None:
+    tensors = {"m.weight": codes(), "m.weight_scale": scales(ROWS, 1)}
+    safetensors.numpy.save_file(tensors, tmp_path / "m")
+    table = max_weights.table(tmp_path / "m", "m.weight_scale")
+    assert (table.names, bits(table.take([5]))) == (["m.weight_scale"], bits(tensors["m.weight_scale"][[5]]))
+    assert max_weights.table(tmp_path / "m", "m").names == ["m.weight"]
+
+
+def test_shards_without_rows_need_no_scales(tmp_path: Path) -> None:
+    sizes = [100, 0, 37]
+    weights = {f"t.{number}.weight": codes(rows) for number, rows in enumerate(sizes)}
+    found = {f"t.{number}.weight_scale": scales(rows, 1) for number, rows in enumerate(sizes)}
+    safetensors.numpy.save_file(weights | found, tmp_path / "m")
+    whole = expected(np.concatenate(list(weights.values())), np.concatenate(list(found.values())), np.float32)
+    ids = IDS % 137
+    assert bits(max_weights.table(tmp_path / "m", "t.*.weight").take(ids, "float32")) == bits(whole[ids])
+
+
 def test_schemes_without_rows_and_wrong_scales_are_refused(tmp_path: Path) -> None:
     gptq = {
         "g.qweight": np.zeros((8, 64), np.int32),
@@ -153,7 +184,10 @@ def test_schemes_without_rows_and_wrong_scales_are_refused(tmp_path: Path) -> No
     for scale in ("three", "half", "g.qweight"):
         with refuses(ArgumentError):
             max_weights.table(weights, "t", scales=scale)
-    with refuses(ArgumentError, "argument.count"):
+    safetensors.numpy.save_file({"t": codes(1, 130), "two": scales(1, 2)}, tmp_path / "row")
+    with refuses(ArgumentError):
+        max_weights.table(tmp_path / "row", "t", scales="two")
+    with refuses(ArgumentError, "argument.mismatch"):
         max_weights.table(weights, "s.*", scales="z.*")
     with refuses(max_weights.WeightNotFoundError):
         max_weights.table(weights, "t", scales="scale")
