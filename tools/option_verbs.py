@@ -22,13 +22,11 @@ from max_weights import delta
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "loading.md"
 BEGIN, END = "<!-- made by tools/option_verbs.py -->\n", "<!-- end of what it made -->\n"
 _WEIGHTS = max_weights.WeightsNode
-_PLAIN = """load_weights load_ranks lazy_state_dict plan infos stats quantized renamed fingerprint diff validate
-    assert_checkpoint_ok bench reshard save save_file save_sharded save_gguf"""
 # Functions by their names in the table. The verbs of torch are taken from their defining modules, which have
 # annotations.
 VERBS: dict[str, Callable[..., Any]] = {
     **{f"weights.{name}": getattr(_WEIGHTS, name) for name in ("load", "stream", "save")},
-    **{f"torch.{name}": getattr(max_weights.torch, name) for name in ("load_file", "load_into", "verify_loaded")},
+    **{f"torch.{name}": getattr(max_weights.torch, name) for name in ("load_file", "load_into", "verify_loaded", "embedding")},
     "numpy.load_file": max_weights.numpy.load_file,
     "jax.load_file": max_weights.jax.load_file,
     "nn.Module.load": max_weights.nn.Module.load,
@@ -42,6 +40,7 @@ VERBS: dict[str, Callable[..., Any]] = {
             "infos",
             "stats",
             "quantized",
+            "table",
             "renamed",
             "fingerprint",
             "diff",

@@ -7,6 +7,7 @@ mod modelled_disk;
 mod passes;
 mod plans;
 mod recipes;
+mod rows;
 mod slices;
 mod statistics;
 mod threads;

@@ -75,6 +75,12 @@ class Verb:
     """The TypedDicts of its `**options`."""
 
 
+def embedded(module: Any) -> Any:
+    """What an embedding is, what it gives, and what its cache has then."""
+    rows = module(torch.tensor([3, 5]))
+    return repr(module), str(rows.dtype), str(rows.device), repr(module.table.cache_counts)
+
+
 def seen(tensors: Mapping[str, Any]) -> Any:
     """Observed properties of tensors: kinds, dtypes, shapes, whether they are views, and bytes."""
     return [

@@ -36,6 +36,7 @@ from option_cases import (
     Verb,
     applied,
     diffed,
+    embedded,
     fingerprinted,
     into,
     made_delta,
@@ -356,6 +357,26 @@ VERBS: dict[str, Verb] = {
         max_weights.quantized,
         {"name": Refused("nothing", "nothing")},
         lambda case, options: repr(max_weights.quantized(case.weights, **options)),
+    ),
+    "table": Verb(
+        max_weights.table,
+        {
+            "name": Refused("nothing", "no weight named 'nothing'"),
+            "scales": Refused("b", "scales of shape [3] do not fit"),
+            "cache": Changes("1kB"),
+        },
+        lambda case, options: repr(max_weights.table(case.weights, **{"name": "a.weight"} | options).cache_counts),
+    ),
+    "torch.embedding": Verb(
+        max_weights.torch.embedding,
+        {
+            "dtype": Changes("float16"),
+            "padding_idx": Changes(3),
+            "device": Changes("meta"),
+            "scales": Refused("b", "scales of shape [3] do not fit"),
+            "cache": Changes(0),
+        },
+        lambda case, options: embedded(max_weights.torch.embedding(case.weights, "a.weight", **options)),
     ),
     "renamed": Verb(
         max_weights.renamed,

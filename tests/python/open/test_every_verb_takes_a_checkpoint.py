@@ -147,6 +147,8 @@ VERBS: dict[str, Callable[[Any], Any]] = {
     "infos": lambda one: [tuple(info)[:4] for info in max_weights.infos(one)],
     "plan": lambda one: [(part.offset, part.bytes, part.names) for part in max_weights.plan(one, copy=True).ranges],
     "quantized": lambda one: list(max_weights.quantized(one)),
+    "table": lambda one: max_weights.table(one, "a.weight").take([5, 0, 5]).to_numpy().tolist(),
+    "torch.embedding": lambda one: max_weights.torch.embedding(one, "a.weight")(torch.tensor([[7]])).tolist(),
     "renamed": lambda one: arrays(
         max_weights.renamed(one, [max_weights.conversion.ConversionRule("b", "x")]).load(framework="numpy")
     ),
