@@ -115,17 +115,19 @@ def _at_once(path: Path) -> rows.Take:
     return take
 
 
-def neighbours(total: int) -> Iterator[rows.Array]:
+def neighbours(total: int, series: int) -> Iterator[rows.Array]:
     """Yield the ids of each run without end: consecutive ones from a random row."""
-    for first in rows.draw(total - COUNT, 1):
+    for first in rows.draw(total - COUNT, 1, series=series):
         yield np.arange(first[0], first[0] + COUNT)
 
 
 def _prepare(way: Callable[[Path], rows.Take], case: str, path: Path) -> Callable[[], object]:
     """Prepare the runs of one loader, which opens the table off the clock."""
     total = rows.layout(path)[1]
-    ids = rows.draw(total, COUNT) if case == SCATTERED else neighbours(total)
-    return rows.Run(ids, partial(way, path), "once")
+    ids, others = (
+        rows.draw(total, COUNT, series=series) if case == SCATTERED else neighbours(total, series) for series in (0, 1)
+    )
+    return rows.Run(ids, others, partial(way, path), "once", 1)
 
 
 WAYS: Final[dict[str, dict[str, Callable[[Path], rows.Take]]]] = {

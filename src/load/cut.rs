@@ -27,7 +27,7 @@ pub struct RegionSlices {
 enum RowStarts {
     /// At regular distances.
     Region(RegionBytes),
-    /// Rows at this distance in bytes, by their numbers in any order: each is read by itself.
+    /// Rows at this distance in bytes, by their numbers in any order.
     Listed(Arc<[u64]>, usize),
 }
 
@@ -47,7 +47,7 @@ impl RegionSlices {
         Self { rows: numbers.len(), ranges, starts: RowStarts::Listed(numbers, stride) }
     }
 
-    /// Whether each row is read by itself, wherever the others are.
+    /// Whether it has rows by their numbers, which may be far apart.
     pub(super) fn is_listed(&self) -> bool {
         matches!(self.starts, RowStarts::Listed(..))
     }

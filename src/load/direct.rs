@@ -83,6 +83,9 @@ impl DirectReader {
             let ring = row_ring.get_mut().and_then(Option::as_mut);
             listed::read(checkpoint, job, (ring, buffer), scratch, interrupt)?;
         }
+        if jobs.is_empty() {
+            return Ok(());
+        }
         let (others, jobs): (Vec<_>, Vec<_>) = jobs.into_iter().partition(is_other);
         others.into_iter().try_for_each(|job| job.run(checkpoint, scratch, interrupt))?;
         let Some(file) = source.open_direct() else {

@@ -155,7 +155,8 @@ impl LoadPlan {
     ) -> Result<()> {
         let extents: Vec<JobExtent> = jobs.iter().map(|job| job.extent).collect();
         // Rows of a list have no neighbours to read ahead.
-        let announced = if jobs.iter().any(ReadJob::is_listed) { &[] } else { &extents[..] };
+        let listed = jobs.iter().any(ReadJob::is_listed);
+        let announced = if listed { &[] } else { &extents[..] };
         let readahead = Readahead::new(checkpoint, announced);
         let finished = |JobExtent { file, offset, len, .. }: JobExtent| {
             done.fetch_add(len, Ordering::Relaxed);
@@ -163,8 +164,11 @@ impl LoadPlan {
         };
         let run = |jobs: Vec<ReadJob<'a, R>>, direct: bool| -> Result<Duration> {
             let begun = Instant::now();
-            let (threads, most) =
-                if direct { (self.strategy.direct_threads, TOGETHER) } else { (self.strategy.threads, 1) };
+            let (threads, most) = match direct {
+                true if listed => (self.strategy.direct_threads, 1),
+                true => (self.strategy.direct_threads, TOGETHER),
+                false => (self.strategy.threads, 1),
+            };
             let groups = batch(jobs, most, self.sizes().written);
             in_order(threads, groups, interrupt, |jobs: Vec<ReadJob<'a, R>>, reader: &mut DirectReader, interrupt| {
                 let extents: Vec<JobExtent> = jobs.iter().map(|job| job.extent).collect();

@@ -159,7 +159,9 @@ impl RowRun {
         let (stream, cached) = (rest.len() >= sizes.streamed, sizes.cached);
         let skips = self.cut.as_ref().is_some_and(|cut| cut.is_listed() || cut.between() > sizes.across);
         if let Some(cut) = self.cut.as_deref().filter(|cut| cut.is_listed()) {
-            let (mut first, most) = (0, (sizes.listed / cut.ranges.len().max(1)).max(1));
+            let most = (sizes.listed / cut.ranges.len().max(1))
+                .min(sizes.written / (cut.payload() / unit_in * unit_out).max(1));
+            let (mut first, most) = (0, most.max(1));
             while first < cut.rows {
                 let rows = first..cut.rows.min(first.saturating_add(most));
                 let len = rows.len() * cut.payload();

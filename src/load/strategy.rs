@@ -296,7 +296,7 @@ fn is_cold(checkpoint: &Checkpoint, requests: &[&TensorRequest]) -> bool {
             let Ok(file) = checkpoint.file(segment.file) else { continue };
             let (first, part) = (segment.span.start() + *start, rows.ranges.first().cloned().unwrap_or_default());
             let mut some = rows.some_starts(per_list).take(SAMPLED_ROWS.saturating_sub(sampled));
-            if some.any(|row| file.is_cached(first + (row + part.start) as u64, part.len() as u64) == Some(false)) {
+            if some.any(|row| file.is_cached(first + (row + part.start) as u64, part.len() as u64) != Some(true)) {
                 return true;
             }
             sampled += per_list;

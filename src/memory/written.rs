@@ -23,7 +23,7 @@ impl Storage {
 
     /// As [`Self::is_written`], for any of several parts, each given as (start, length).
     pub fn is_any_written(&self, parts: impl Iterator<Item = (usize, usize)>) -> bool {
-        if !self.may_be_written() {
+        if !self.is_lent() {
             return false;
         }
         let addresses = parts.filter(|(_, len)| *len > 0).map(|(start, len)| (self.base() + start, len));
@@ -32,13 +32,14 @@ impl Storage {
 
     /// Whether any byte is known to be written; `None` if the system does not report that.
     pub fn any_written(&self) -> Option<bool> {
-        if !self.may_be_written() || self.is_empty() {
+        if !self.is_lent() || self.is_empty() {
             return Some(false);
         }
         has_own_pages(std::iter::once((self.base(), self.len()))).ok()
     }
 
-    fn may_be_written(&self) -> bool {
+    /// Whether the address was handed out for writing.
+    pub(crate) fn is_lent(&self) -> bool {
         self.lent.load(Ordering::Relaxed)
     }
 }

@@ -217,17 +217,21 @@ impl Source for LocalFile {
     /// From the mapping, if no process can truncate the file meanwhile: a system call for each part would take several times as long.
     #[cfg(target_os = "linux")]
     fn read_cached(&self, parts: &mut [ReadRange<'_>], interrupt: Interrupt<'_>) -> Result<()> {
-        let lease = self.with_file(|file| Ok(ReadLease::new(file)))?;
-        let (Some(_lease), Ok(mapping)) = (lease, self.mapping()) else { return self.read(parts, interrupt) };
+        let Ok(mapping) = self.mapping() else { return self.read(parts, interrupt) };
+        // Views may be written to while they are read here.
+        let lease = if mapping.is_lent() { None } else { self.with_file(|file| Ok(ReadLease::new(file)))? };
+        let Some(_lease) = lease else { return self.read(parts, interrupt) };
         self.check_unchanged()?;
+        let interrupt = now_and_then(interrupt);
         for part in parts {
+            interrupt()?;
             let end = usize::try_from(part.offset).ok().and_then(|start| start.checked_add(part.bytes.len()));
             if end.is_none_or(|end| end > mapping.len()) {
                 return Err(self.origin.truncated());
             }
             part.bytes.copy_from_slice(mapping.slice(part.offset as usize, part.bytes.len())?);
         }
-        interrupt()
+        Ok(())
     }
 
     fn check_unchanged(&self) -> Result<()> {

@@ -19,7 +19,8 @@ const ROW: u64 = 24;
 fn open(sizes: &[u64]) -> (Arc<Trial>, Checkpoint) {
     let (mut entries, mut end) = (Vec::new(), 0);
     for (number, rows) in sizes.iter().enumerate() {
-        let start = std::mem::replace(&mut end, end + rows * ROW * 2);
+        let start = end;
+        end += rows * ROW * 2;
         entries.push(format!(r#""t{number}":{{"dtype":"U16","shape":[{rows},{ROW}],"data_offsets":[{start},{end}]}}"#));
     }
     let header = format!("{{{}}}", entries.join(","));
@@ -102,8 +103,5 @@ fn tensors_of_other_rows_and_scalars_make_no_table() {
     let stop = || Err(max_weights::Error::Interrupted);
     let small = table(&checkpoint, 0).unwrap();
     let ids = ids(&small, &[1]).unwrap();
-    assert!(matches!(
-        small.take(&checkpoint, &ids, DType::UInt16, None, &stop),
-        Err(max_weights::Error::Interrupted)
-    ));
+    assert!(matches!(small.take(&checkpoint, &ids, DType::UInt16, None, &stop), Err(max_weights::Error::Interrupted)));
 }

@@ -1,6 +1,7 @@
 //! Rows of tables by their numbers: now, or on a thread.
 
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -162,8 +163,9 @@ impl PyRowTable {
         let state = Arc::new(PendingState::default());
         let (shared, table) = (state.clone(), self.table.clone());
         let read = move || {
-            let made = request.run(&table, &checkpoint, &|| shared.check_running());
-            shared.finish(made);
+            let read = || request.run(&table, &checkpoint, &|| shared.check_running());
+            let made = catch_unwind(AssertUnwindSafe(read));
+            shared.finish(made.unwrap_or_else(|_| Err(Error::Argument("the thread of the rows panicked".to_owned()))));
         };
         let spawned = thread::Builder::new().name("max_weights-rows".into()).spawn(read);
         spawned.map_err(|error| Error::io(Path::new("rows"), "start a thread", error))?;
@@ -187,7 +189,7 @@ impl PyRowTable {
             let is_dropped = || if hints.strong_count() == 0 { Err(Error::Interrupted) } else { Ok(()) };
             while let Some(ids) = hints.upgrade().and_then(|hints| hints.take()) {
                 // The next `take` of these rows raises the error.
-                let _ = table.fetch(&checkpoint, &ids, &is_dropped);
+                let _ = catch_unwind(AssertUnwindSafe(|| table.fetch(&checkpoint, &ids, &is_dropped)));
             }
         };
         let spawned = thread::Builder::new().name("max_weights-rows".into()).spawn(fetch);

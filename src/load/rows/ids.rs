@@ -11,6 +11,8 @@ use crate::workers::Interrupt;
 
 /// The wrong ids that an error names.
 const NAMED: usize = 3;
+/// Bytes that are copied, and ids that are checked, between two checks for cancellation.
+const COPIED: usize = 16 << 20;
 /// Ids that are sorted together: more would need too much memory. Rows are read once for so many ids.
 pub(super) const SORTED: usize = 1 << 20;
 
@@ -51,7 +53,7 @@ impl RowIds {
         let shape = ids.shape().to_vec();
         let host = if ids.storage().is_mapped() { ids.copy(interrupt)? } else { ids.contiguous(interrupt)? };
         let bytes = host.bytes().ok_or_else(|| Error::Argument("ids are in the memory of a device".to_owned()))?;
-        let check = RowCheck { name, rows, negative, shape: &shape };
+        let check = RowCheck { name, rows, negative, shape: &shape, interrupt };
         let numbers = match ids.dtype() {
             DType::Int8 => check.all(bytes.as_chunks::<1>().0.iter().map(|id| i8::from_ne_bytes(*id).into())),
             DType::Int16 => check.all(bytes.as_chunks::<2>().0.iter().map(|id| i16::from_ne_bytes(*id).into())),
@@ -112,31 +114,49 @@ struct RowCheck<'a> {
     rows: u64,
     negative: NegativeIds,
     shape: &'a [i64],
+    interrupt: Interrupt<'a>,
 }
 
 impl RowCheck<'_> {
     fn all(&self, ids: impl ExactSizeIterator<Item = i128> + Clone) -> Result<RowNumbers> {
+        // Each id is read once, checked and kept: another thread may write to the caller's memory.
+        if u32::try_from(self.rows).is_ok() {
+            let mut short = budget::list(ids.len())?;
+            self.each(ids, |id| short.push(id as u32))?;
+            Ok(RowNumbers::Short(short))
+        } else {
+            let mut long = budget::list(ids.len())?;
+            self.each(ids, |id| long.push(id))?;
+            Ok(RowNumbers::Long(long))
+        }
+    }
+
+    fn each(&self, ids: impl ExactSizeIterator<Item = i128> + Clone, mut keep: impl FnMut(u64)) -> Result<()> {
+        let rows = i128::from(self.rows);
+        for (position, id) in ids.clone().enumerate() {
+            if position.is_multiple_of(COPIED) {
+                (self.interrupt)()?;
+            }
+            let id = if id < 0 && self.negative == NegativeIds::FromTheEnd { id + rows } else { id };
+            if !(0..rows).contains(&id) {
+                return Err(self.wrong(ids));
+            }
+            keep(id as u64);
+        }
+        Ok(())
+    }
+
+    /// The error for ids, of which at least one was wrong.
+    fn wrong(&self, ids: impl Iterator<Item = i128> + Clone) -> Error {
         let rows = i128::from(self.rows);
         let first = if self.negative == NegativeIds::FromTheEnd { -rows } else { 0 };
-        if ids.clone().all(|id| (first..rows).contains(&id)) {
-            let numbers = ids.map(|id| if id < 0 { id + rows } else { id });
-            return if u32::try_from(self.rows).is_ok() {
-                let mut short = budget::list(numbers.len())?;
-                short.extend(numbers.map(|id| id as u32));
-                Ok(RowNumbers::Short(short))
-            } else {
-                let mut long = budget::list(numbers.len())?;
-                long.extend(numbers.map(|id| id as u64));
-                Ok(RowNumbers::Long(long))
-            };
-        }
         let wrong = ids.enumerate().filter(|(_, id)| !(first..rows).contains(id));
         let (count, named) = (wrong.clone().count(), wrong.take(NAMED));
         let named: Vec<String> = named.map(|(position, id)| format!("{id} at {:?}", self.index(position))).collect();
         let more = if count > NAMED { format!(" and {} more", count - NAMED) } else { String::new() };
         let last = if rows == 0 { "it has no rows".to_owned() } else { format!("ids go from {first} to {}", rows - 1) };
         let name = text::escape(self.name);
-        Err(Error::Index(format!("'{name}': no row has the id {}{more}: {last}", named.join(", "))))
+        Error::Index(format!("'{name}': no row has the id {}{more}: {last}", named.join(", ")))
     }
 
     /// The index of the element at a position in C order.
@@ -185,14 +205,20 @@ impl SortedIds {
 
 impl RowBatch<'_> {
     /// Copies rows of `row` bytes, which are in the order of the batch, to all their positions.
-    pub(super) fn scatter(&self, from: &[u8], row: usize, out: &mut [u8]) {
-        let mut number = 0;
+    pub(super) fn scatter(&self, from: &[u8], row: usize, out: &mut [u8], interrupt: Interrupt<'_>) -> Result<()> {
+        let (mut number, mut copied) = (0, 0);
         for (id, position) in self.requests {
             if self.rows[number] != *id {
                 number += 1;
             }
             out[position * row..][..row].copy_from_slice(&from[number * row..][..row]);
+            copied += row;
+            if copied >= COPIED {
+                copied = 0;
+                interrupt()?;
+            }
         }
+        interrupt()
     }
 }
 
@@ -252,7 +278,7 @@ mod tests {
         let mut batches = Vec::new();
         while let Some(batch) = sorted.batch(2) {
             let content: Vec<u8> = batch.rows.iter().map(|row| *row as u8).collect();
-            batch.scatter(&content, 1, &mut out);
+            batch.scatter(&content, 1, &mut out, &uninterrupted).expect("not interrupted");
             batches.push(batch.rows);
         }
         assert_eq!((batches, out), (vec![vec![0, 2], vec![5, 9]], vec![5, 2, 5, 9, 2, 0]));

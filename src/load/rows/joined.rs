@@ -19,7 +19,7 @@ use crate::text;
 use crate::workers::Interrupt;
 
 /// Longer rows are read by the ordinary jobs of their tensor.
-const LONG_ROW: usize = 32 << 10;
+const MAX_LISTED: usize = 32 << 10;
 /// The most separate runs of bytes that a row may have.
 const MOST_RUNS: i64 = 1 << 14;
 /// A tensor of other rows is read whole, up to this many bytes.
@@ -64,7 +64,7 @@ impl JoinedRows {
             let recipe = catalog.recipe(number, None)?;
             let name = || text::escape(catalog.table().name(number));
             let bits = recipe.shape().iter().product::<i64>() as u64 * recipe.dtype().bits() as u64;
-            if rows > 0 && !bits.is_multiple_of(rows * 8) {
+            if rows > 0 && !(bits.is_multiple_of(8) && (bits / 8).is_multiple_of(rows)) {
                 return Err(Error::Argument(format!("'{}': a row of it does not end on a byte", name())));
             }
             let row = (bits / 8).checked_div(rows).map_or(joined.row, |row| row as usize);
@@ -193,7 +193,7 @@ impl RowPlaces {
         let placement = &one.placement;
         let transform = placement.segment.transform;
         let has_whole_units = transform.swap == Swap::Nothing || row.is_multiple_of(transform.swap.unit());
-        if transform.inflate.is_some() || !has_whole_units || row > LONG_ROW || row == 0 {
+        if transform.inflate.is_some() || !has_whole_units || row > MAX_LISTED || row == 0 {
             return None;
         }
         let (stride, ranges) = match &placement.strides {
@@ -203,7 +203,9 @@ impl RowPlaces {
                 if before != 0 || *count as u64 != rows || *first < 0 || strides.iter().any(|stride| *stride < 0) {
                     return None;
                 }
-                ((first * item) as usize, runs(shape, strides, item)?)
+                // The stride of a dimension of one element is arbitrary.
+                let stride = if *count > 1 { first.checked_mul(item)? } else { 0 };
+                (stride as usize, runs(shape, strides, item)?)
             }
             _ => (row, std::iter::once(0..row).collect()),
         };
@@ -246,6 +248,9 @@ impl RowShard {
     fn request(&self, rows: impl Iterator<Item = u64>) -> Result<RecipeRequest> {
         if let Some(places) = &self.places {
             return Ok(RecipeRequest::One(places.request(rows.collect())));
+        }
+        if self.rows == 1 {
+            return Ok(self.recipe.clone().into());
         }
         let ranges = coalesced(rows.map(|row| row..row + 1));
         if self.recipe.shape().first().copied().unwrap_or_default() as u64 != self.rows {

@@ -116,11 +116,15 @@ impl RowTable {
         };
         let scaled: u64 = scalings.iter().map(|(_, one)| scale_bytes(one)).sum();
         let bytes = shards.iter().map(|shard| table.get(shard.number).bytes()).sum::<u64>().saturating_add(scaled);
+        if let (RowElement::Packed, false) = (element, scalings.is_empty()) {
+            return Err(Error::Argument(format!("'{name}' is packed in blocks, which have scales already")));
+        }
         let scales = TableScales::new(checkpoint, &scalings, interrupt)?;
         if let Some(scales) = scales.as_ref().filter(|scales| scales.repacks()) {
             row_shape = vec![scales.columns() as i64];
         }
-        let like = match catalog.recipe(first.number, None)?.into_one() {
+        let with_rows = sizes.iter().find(|(_, rows)| *rows > 0).map_or(first.number, |(number, _)| *number);
+        let like = match catalog.recipe(with_rows, None)?.into_one() {
             Ok(one) => Some(one),
             Err(recipe) => recipe.pieces().first().map(|piece| piece.request.clone()),
         };
@@ -132,7 +136,9 @@ impl RowTable {
     #[must_use]
     pub fn as_stored(mut self) -> Self {
         if matches!(self.element, RowElement::Packed) {
-            (self.element, self.row_shape) = (RowElement::Plain(DType::UInt8), vec![self.joined.row as i64]);
+            let stored = self.like.as_ref().map(|like| like.shape.iter().skip(1).copied().collect());
+            self.row_shape = stored.unwrap_or_else(|| vec![self.joined.row as i64]);
+            self.element = RowElement::Plain(DType::UInt8);
         }
         self
     }
@@ -214,11 +220,18 @@ impl RowTable {
     pub fn fetch(&self, checkpoint: &Checkpoint, ids: &RowIds, interrupt: Interrupt<'_>) -> Result<()> {
         let Some(cache) = &self.cache else { return Ok(()) };
         let mut most = (cache.counts().limit / (self.joined.row as u64).max(1)) as usize;
+        if !cache.holds(self.joined.row) {
+            return Ok(());
+        }
         for mut sorted in ids.sorted() {
             while let Some(batch) = sorted.batch(self.batch_rows(0).min(most)) {
+                interrupt()?;
                 let missing = cache.missing(self.number as u32, &batch.rows);
                 self.joined.gather(checkpoint, &missing, Some((cache, self.number as u32)), interrupt)?;
                 most = most.saturating_sub(batch.rows.len());
+                if most == 0 {
+                    return Ok(());
+                }
             }
         }
         Ok(())
@@ -279,8 +292,7 @@ impl RowTable {
                 let cache = self.cache.as_ref().map(|cache| (cache, self.number as u32));
                 let stored = self.joined.gather(checkpoint, &batch.rows, cache, interrupt)?;
                 let made = self.decode(checkpoint, &batch.rows, stored, (conversion, dtype), interrupt)?;
-                batch.scatter(made.bytes().unwrap_or_default(), out_row, out);
-                interrupt()?;
+                batch.scatter(made.bytes().unwrap_or_default(), out_row, out, interrupt)?;
             }
         }
         Ok(())

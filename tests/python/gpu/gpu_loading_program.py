@@ -32,7 +32,7 @@ from gpu_program import (
     same,
 )
 from max_weights import DeviceError, DType, FileChangedError, load_ranks, load_weights, release_memory
-from max_weights.driver import Device
+from max_weights.driver import Buffer, Device
 from max_weights.errors import ArgumentError
 from max_weights.graph.weights import GGUFWeights
 from max_weights.sharding import Shard, ShardingStrategy
@@ -413,6 +413,22 @@ def what_is_not_done_there_yet_is_refused(folder: Path, models: Path) -> None:
     assert refused(lambda: weights.load(device="cuda:2")) == "no device gpu:2: there are 2, gpu:0 to gpu:1"
     assert "tpu" in refused(lambda: weights.load(device="tpu"))
     assert all(tensor.is_host for tensor in weights.load(device="cpu").values())
+    assert not any(folder.iterdir())
+    assert nothing_is_left()
+
+
+def rows_of_a_table_go_to_memory_of_the_device(folder: Path, models: Path) -> None:
+    table = max_weights.table(models / "minilm.safetensors", "embeddings.word_embeddings.weight")
+    ids = np.array([[101, 7592], [102, 101]])
+    for dtype in ("float16", "float32"):
+        out = Buffer.zeros([2, 2, 384], dtype, "cuda:1")
+        assert table.take(ids, dtype, out=out) is out
+        assert same(out.to("cpu"), table.take(ids, dtype))
+        pending = table.take(ids[::-1], dtype, out=out, wait=False)
+        assert same(pending.result().to("cpu"), table.take(ids[::-1], dtype))
+    with pytest.raises(ValueError, match=re.escape("out must be contiguous float16 of shape [2, 2, 384]")):
+        table.take(ids, "float16", out=Buffer.zeros([2, 384], "float16", "cuda"))
+    del out, pending
     assert not any(folder.iterdir())
     assert nothing_is_left()
 

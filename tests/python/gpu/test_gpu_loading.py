@@ -33,6 +33,7 @@ PROMISES: dict[str, dict[str, str]] = {
     "what_is_there_is_saved_as_it_is_from_the_cpu": {},
     "what_two_ranks_have_is_read_once": {},
     "what_is_not_done_there_yet_is_refused": {},
+    "rows_of_a_table_go_to_memory_of_the_device": {},
     "a_forked_child_is_refused": {},
     "a_process_may_end_while_a_load_is_copied": {"FAKE_CUDA_DELAY": "50000"},
 }

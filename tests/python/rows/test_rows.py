@@ -1,7 +1,9 @@
 """Rows of tables by their numbers: equal to the whole tensor, indexed by NumPy, for every format, dtype and packing."""
 
+import contextlib
 import copy
 import ctypes
+import json
 import mmap
 import os
 import pickle
@@ -178,6 +180,36 @@ def test_hints_are_read_into_the_cache(path: Path) -> None:
     max_weights.table(path, "w", cache=0).hint([1])
 
 
+def test_hints_end_when_the_cache_is_full(path: Path) -> None:
+    for cache in (1, 200, 2000):
+        table = max_weights.table(path, "w", cache=cache)
+        table.hint(np.arange(300))
+        table.hint(np.arange(300))
+        del table
+    until = time.monotonic() + 20
+    while (names := threads()) & {"max_weights-row"} and time.monotonic() < until:
+        time.sleep(0.01)
+    assert "max_weights-row" not in names
+
+
+def threads() -> set[str]:
+    """The names of the threads of this process, as Linux shortens them."""
+    names = set()
+    for task in Path("/proc/self/task").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # it has ended
+            names.add((task / "comm").read_text().strip())
+    return names
+
+
+def test_shapes_without_bytes_are_tables_of_any_length(tmp_path: Path) -> None:
+    entry = {"dtype": "F32", "shape": [2**62, 0], "data_offsets": [0, 0]}
+    header = json.dumps({"t": entry}).encode()
+    (tmp_path / "t").write_bytes(len(header).to_bytes(8, "little") + header)
+    weights = max_weights.load_weights(tmp_path / "t")
+    assert max_weights.table(weights, "t").take([2**62 - 1, 0]).shape == (2, 0)
+    assert weights["t"][[-1]].shape == (1, 0)
+
+
 def test_many_ids_are_read_in_batches(tmp_path: Path) -> None:
     whole = RNG.integers(0, 256, (50_000, 160), dtype=np.uint8)
     safetensors.numpy.save_file({"t": whole}, tmp_path / "t.safetensors")
@@ -223,6 +255,26 @@ def test_packed_rows_are_decoded(tmp_path: Path, kind: str, dtype: str | None) -
     lazy = max_weights.lazy_state_dict(weights, dtype=dtype, packed=None if dtype else "keep")["t"]
     whole = expected if dtype or not packed else stored
     assert bits(max_weights.Buffer.from_dlpack(lazy[ids]).to_numpy()) == bits(whole[ids])
+
+
+def test_packed_matrices_are_rows(tmp_path: Path) -> None:
+    block, size = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType.Q8_0]
+    stored = RNG.integers(0, 128, (6, 5, 64 // block * size), dtype=np.uint8)
+    writer = gguf.GGUFWriter(tmp_path / "m.gguf", "llama")
+    writer.add_tensor("t", stored, raw_dtype=gguf.GGMLQuantizationType.Q8_0)
+    writer.add_tensor("s", np.ones(6, np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    weights = max_weights.load_weights(tmp_path / "m.gguf")
+    expected = weights.load("t", dtype="float32")["t"].to_numpy()
+    table = max_weights.table(weights, "t")
+    assert table.shape == (6, 5, 64)
+    assert bits(table.take([4, 0], "float32").to_numpy()) == bits(expected[[4, 0]])
+    assert bits(weights["t"][[4, 0], 1:3].to_numpy()) == bits(stored[[4, 0], 1:3])
+    with refuses(ArgumentError):
+        max_weights.table(weights, "t", scales="s")
 
 
 def test_rows_of_pytorch_files_have_their_strides_and_ties(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Rows of files that change, processes that fork, are interrupted or end, and threads that take at the same time."""
 
 import concurrent.futures
+import errno
 import gc
 import os
 import signal
@@ -19,6 +20,7 @@ import safetensors.numpy
 
 import max_weights
 from max_weights import ClosedError, FileChangedError
+from faults import attached, with_strace
 from max_weights.errors import ArgumentError
 from refusals import refuses
 
@@ -83,6 +85,40 @@ def test_a_file_truncated_under_a_take_ends_no_process(path: Path) -> None:
             os.truncate(path, 100_000)
             out, errors = process.communicate(timeout=30)
         assert (process.returncode, out, errors) == (0, "changed\n", "")
+
+
+_FAILING = """
+import os, sys, numpy as np, max_weights
+path = sys.argv[1]
+table = max_weights.table(path, "t", cache=0)
+table.take([1])
+print("ready", flush=True)
+sys.stdin.readline()
+file = os.open(path, os.O_RDONLY)
+os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
+try:
+    table.take(np.arange(0, len(table), 100))
+except OSError as error:
+    print(error.errno, error.filename, flush=True)
+"""
+
+
+@with_strace
+def test_a_disk_that_cannot_be_read_is_an_error_that_names_the_file(path: Path) -> None:
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+    environment = {**os.environ, "MAX_WEIGHTS_IO_URING": "0"}
+    command = [sys.executable, "-c", _FAILING, str(path)]
+    with subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        watcher = attached(process.pid, path.with_name("log"), "pread64:error=EIO:when=5+", "pread64")
+        process.stdin.write("\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == f"{errno.EIO} {path}\n"
+        process.wait()
+    watcher.communicate()
 
 
 def test_a_replaced_file_is_read_on(path: Path) -> None:
