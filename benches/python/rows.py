@@ -109,6 +109,8 @@ class Run:
     opening: Opening
     fills: int = 0
     """How many takes come before the first run, instead of one before each."""
+    wakes: bool = True
+    """Whether others are taken at all: they would count as memory that is there already."""
     _now: Array = field(default_factory=lambda: np.empty(0, np.int64))
     _take: Take | None = None
 
@@ -116,7 +118,9 @@ class Run:
         """Draw the ids, and open the table if that is not timed."""
         self._now = next(self.ids)
         is_new = self.opening == "before each run" or (self.opening == "once" and self._take is None)
-        if self.opening == "in each run":
+        if not self.wakes:
+            self._take = self.open() if is_new else self._take
+        elif self.opening == "in each run":
             self.open()(next(self.others)[:AWAKE])
         elif is_new or not self.fills:
             take = self.open() if is_new or self._take is None else self._take
@@ -185,19 +189,19 @@ WAYS: Final[dict[str, tuple[Callable[[Path], Take], Opening]]] = {
 """How each loader takes rows, and when it opens the table for a cold run; for warm runs it does so once."""
 
 
-def _prepare(way: str, count: int, kind: str, warm: bool, again: bool, path: Path) -> Callable[[], object]:
+def _prepare(way: str, count: int, kind: str, warm: bool, again: bool, wakes: bool, path: Path) -> Callable[[], object]:
     """Prepare the runs of one loader."""
     open_table, opening = WAYS[way]
     total = layout(path)[1]
     ids, others = (draw(total, count, kind, again=again, series=series) for series in (0, 0 if again else 1))
-    return Run(ids, others, partial(open_table, path), "once" if warm else opening, FILLING if warm else 0)
+    return Run(ids, others, partial(open_table, path), "once" if warm else opening, FILLING if warm else 0, wakes)
 
 
 def _loaders(
-    count: int, kind: str = UNIFORM, *, warm: bool = False, again: bool = False
+    count: int, kind: str = UNIFORM, *, warm: bool = False, again: bool = False, wakes: bool = True
 ) -> Callable[..., dict[str, harness.Loader]]:
     """Return a function that makes the loaders of some ways."""
-    return lambda *ways: {way: partial(_prepare, way, count, kind, warm, again) for way in ways}
+    return lambda *ways: {way: partial(_prepare, way, count, kind, warm, again, wakes) for way in ways}
 
 
 _OURS: Final = (harness.OURS, CACHED)
@@ -216,7 +220,7 @@ CASES: harness.Cases = {
         label: _loaders(count, warm=True)(*_FAST, *((SLICES,) if count == FEW else ())) for label, count in WARM.items()
     },
     AGAIN: _loaders(FEW, warm=True, again=True)(*_FAST, SLICES),
-    **{label: _loaders(count)(*_OURS) for label, count in MEMORY.items()},
+    **{label: _loaders(count, wakes=False)(*_OURS) for label, count in MEMORY.items()},
 }
 
 
