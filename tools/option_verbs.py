@@ -26,7 +26,10 @@ _WEIGHTS = max_weights.WeightsNode
 # annotations.
 VERBS: dict[str, Callable[..., Any]] = {
     **{f"weights.{name}": getattr(_WEIGHTS, name) for name in ("load", "stream", "save")},
-    **{f"torch.{name}": getattr(max_weights.torch, name) for name in ("load_file", "load_into", "verify_loaded", "embedding")},
+    **{
+        f"torch.{name}": getattr(max_weights.torch, name)
+        for name in ("load_file", "load_into", "verify_loaded", "embedding")
+    },
     "numpy.load_file": max_weights.numpy.load_file,
     "jax.load_file": max_weights.jax.load_file,
     "nn.Module.load": max_weights.nn.Module.load,

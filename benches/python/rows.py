@@ -38,7 +38,7 @@ FIO: Final = "fio, 4 KiB random reads, 64 in flight"
 
 UNIFORM: Final = "uniform"
 ZIPF: Final = "Zipf"
-FEW, MANY, MOST = 8_192, 32_768, 1_000_000
+FEW, MANY, ALL = 8_192, 32_768, 1_000_000
 ROUNDS = harness.Effort(least=5, most=5)
 FIO_ROUNDS: Final = (3, 2)  # before and after the loaders, so that a disk that changes its speed affects both
 HEADER_PAGES: Final = 8
@@ -151,7 +151,7 @@ def _mapped(path: Path) -> Take:
 
 
 def _pread(path: Path) -> Take:
-    """Read each row by a call of its own, in threads that share the ids evenly."""
+    """Read each row by a separate call, in threads that share the ids evenly."""
     start, _ = layout(path)
     descriptor, pool = os.open(path, os.O_RDONLY), ThreadPoolExecutor(THREADS)
 
@@ -209,7 +209,7 @@ _FAST: Final = (*_OURS, MAPPED, PREAD)
 COLD: Final = {f"cold, {count:,} {kind}": (count, kind) for kind in (UNIFORM, ZIPF) for count in (FEW, MANY)}
 WARM: Final = {f"warm, {count:,} {UNIFORM}": count for count in (FEW, MANY)}
 AGAIN: Final = f"warm, {FEW:,} {UNIFORM}, the same rows again"
-MEMORY: Final = {f"peak memory beside {count:,} rows": count for count in (MANY, MOST)}
+MEMORY: Final = {f"peak memory without the result, {count:,} rows": count for count in (MANY, ALL)}
 # A call for each row is so slow that it takes the fewest rows only.
 CASES: harness.Cases = {
     **{
@@ -333,7 +333,7 @@ def _memory(bench: Path, path: Path, small: bool, results: Results) -> list[Targ
     targets = list[Target]()
     for label, count in MEMORY.items():
         harness.evict(path)
-        memory = harness.peak_memory(bench, label, CASES[label], path, runs=1 if small or count == MOST else 3)
+        memory = harness.peak_memory(bench, label, CASES[label], path, runs=1 if small or count == ALL else 3)
         peaks = {loader: max(0.0, float(one.peak - count * WIDTH)) for loader, one in memory.items()}
         results.columns.append(Column(label, "MB", peaks, charted=False))
         targets.append(Target(label, peaks[harness.OURS] / 1e6, 64.0, "at most", "MB"))

@@ -189,7 +189,8 @@ class Table:
     def hint(self, ids: Any) -> None:
         """Announce rows that will be taken soon: a thread reads them into the cache, and this does not wait.
 
-        They are read in the order of the announcements. Without a cache this does nothing.
+        They are read in the order of the announcements. Without a cache, and for rows in the page cache, this does
+        nothing.
 
         Args:
             ids: As for `take`.
@@ -244,7 +245,8 @@ def table(
         scales: The tensor of scales, where its name does not say that it is: one number, one for each row, for equal
             parts of each row or for blocks of 128 rows. With a `*`, one for each weight. Default: that which goes with
             the weight by the conventions of quantized checkpoints.
-        cache: How many bytes of rows stay in memory, such as `64MB`; 0 for none.
+        cache: How many bytes of rows from a disk or a server stay in memory, such as `64MB`; 0 for none. Rows in the
+            page cache are not kept twice.
 
     Returns:
         The table.

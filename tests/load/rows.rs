@@ -15,7 +15,7 @@ use crate::source_support::Trial;
 
 const ROW: u64 = 24;
 
-/// A file of tensors of 16-bit integers with so many rows of 24 elements each.
+/// A file of tensors of 16-bit integers, with these numbers of rows of 24 elements.
 fn open(sizes: &[u64]) -> (Arc<Trial>, Checkpoint) {
     let (mut entries, mut end) = (Vec::new(), 0);
     for (number, rows) in sizes.iter().enumerate() {

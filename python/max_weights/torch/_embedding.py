@@ -51,7 +51,7 @@ class DiskEmbedding(torch.nn.Module):
             IndexError: ids that no row has; the message names them.
             UnsupportedError: `torch.jit.trace`, which would keep the rows of its example.
         """
-        if torch.jit.is_tracing():  # type: ignore[no-untyped-call]
+        if torch.jit.is_tracing():  # type: ignore[no-untyped-call, attr-defined]
             raise UnsupportedError(
                 "torch.jit.trace would keep the rows of its example: rows are read when they are used",
                 rule="unsupported.request",
@@ -113,7 +113,7 @@ def embedding(
         padding_idx: Kept for programs that ask for it, as in a frozen `nn.Embedding`; the row is that of the file.
         device: The device of the output; default: the CPU.
         scales: The tensor of scales, as for `max_weights.table`.
-        cache: How many bytes of rows stay in memory.
+        cache: How many bytes of rows from a disk or a server stay in memory.
 
     Returns:
         The module.

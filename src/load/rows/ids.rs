@@ -13,7 +13,7 @@ use crate::workers::Interrupt;
 const NAMED: usize = 3;
 /// Bytes that are copied, and ids that are checked, between two checks for cancellation.
 const COPIED: usize = 16 << 20;
-/// Ids that are sorted together: more would need too much memory. Rows are read once for so many ids.
+/// Ids that are sorted together: more would need too much memory. Each row is read once for these.
 pub(super) const SORTED: usize = 1 << 20;
 
 /// Row numbers in an array of any shape; all are in the table.

@@ -21,9 +21,9 @@ use crate::workers::Interrupt;
 /// Longer rows are read by the ordinary jobs of their tensor.
 const MAX_LISTED: usize = 32 << 10;
 /// The most separate runs of bytes that a row may have.
-const MOST_RUNS: i64 = 1 << 14;
+const MAX_RUNS: i64 = 1 << 14;
 /// A tensor of other rows is read whole, up to this many bytes.
-const MOST_WHOLE: u64 = 32 << 20;
+const MAX_WHOLE: u64 = 32 << 20;
 
 /// Tensors of equal rows, one behind the other.
 #[derive(Debug)]
@@ -76,7 +76,7 @@ impl JoinedRows {
             for shard in shards_of(recipe, rows) {
                 let places = RowPlaces::new(&shard.recipe, shard.rows, row);
                 if places.is_none()
-                    && shard.recipe.requests().any(|one| !one.placement.is_dense() && one.placement.len > MOST_WHOLE)
+                    && shard.recipe.requests().any(|one| !one.placement.is_dense() && one.placement.len > MAX_WHOLE)
                 {
                     let cause = "the elements of a row are too far apart in the file: load it whole, and index that";
                     return Err(Error::Argument(format!("'{}': {cause}", name())));
@@ -148,7 +148,7 @@ impl JoinedRows {
         };
         let Some((cache, tensor)) = cache.filter(|_| is_kept) else {
             let mut rest = out;
-            for buffer in self.read(checkpoint, rows, interrupt)? {
+            for buffer in self.read(checkpoint, rows, interrupt)?.0 {
                 let (now, later) = std::mem::take(&mut rest).split_at_mut(buffer.size());
                 buffer.read_bytes(0, now, interrupt)?;
                 rest = later;
@@ -158,22 +158,26 @@ impl JoinedRows {
         let missing = cache.copy(tensor, rows, row, out);
         let numbers: Vec<u64> = missing.iter().map(|position| rows[*position]).collect();
         let mut positions = missing.into_iter();
-        for buffer in self.read(checkpoint, &numbers, interrupt)? {
+        let (read, is_cold) = self.read(checkpoint, &numbers, interrupt)?;
+        for buffer in read {
             let buffer = buffer.contiguous(interrupt)?;
             let bytes = buffer.bytes().unwrap_or_default();
             let own: Vec<usize> = positions.by_ref().take(buffer.size() / row).collect();
             for (position, bytes) in own.iter().zip(bytes.chunks_exact(row)) {
                 out[position * row..][..row].copy_from_slice(bytes);
             }
-            cache.insert(tensor, own.into_iter().map(|position| rows[position]), row, bytes);
+            // Rows in the page cache are in memory already.
+            if is_cold {
+                cache.insert(tensor, own.into_iter().map(|position| rows[position]), row, bytes);
+            }
         }
         Ok(block)
     }
 
-    /// Reads different rows in ascending order: the rows of each shard in one tensor.
-    fn read(&self, checkpoint: &Checkpoint, rows: &[u64], interrupt: Interrupt<'_>) -> Result<Vec<Buffer>> {
+    /// Reads different rows in ascending order: the rows of each shard in one tensor. Returns also whether some were outside the page cache.
+    fn read(&self, checkpoint: &Checkpoint, rows: &[u64], interrupt: Interrupt<'_>) -> Result<(Vec<Buffer>, bool)> {
         if rows.is_empty() {
-            return Ok(Vec::new());
+            return Ok((Vec::new(), false));
         }
         let parts = split_rows(rows, self.shards.iter().map(|shard| shard.first));
         let requests = parts.into_iter().map(|(number, own)| {
@@ -182,7 +186,8 @@ impl JoinedRows {
         });
         let requests: Vec<RecipeRequest> = requests.collect::<Result<_>>()?;
         let plan = LoadPlan::new(checkpoint, requests, TensorMemory::Own, &[], &LoadOptions::default())?;
-        Ok(plan.run(checkpoint, Vec::new(), &AtomicU64::new(0), interrupt)?.0)
+        let (read, strategy) = plan.run(checkpoint, Vec::new(), &AtomicU64::new(0), interrupt)?;
+        Ok((read, strategy.cold))
     }
 }
 
@@ -233,7 +238,7 @@ fn runs(shape: &[i64], strides: &[i64], item: i64) -> Option<Vec<Range<usize>>> 
         len *= shape[axis];
     }
     let count = shape[..axis].iter().product::<i64>();
-    if count > MOST_RUNS {
+    if count > MAX_RUNS {
         return None;
     }
     let mut starts = vec![0_i64];

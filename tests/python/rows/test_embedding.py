@@ -1,4 +1,4 @@
-"""`max_weights.torch.embedding` in place of `nn.Embedding`: the same bits, for every dtype that a module is moved to."""
+"""`max_weights.torch.embedding` in place of `nn.Embedding`: the same bits, in every dtype that a module gets."""
 
 import copy
 import warnings

@@ -27,6 +27,7 @@ from hypothesis import strategies as st
 import max_weights
 from max_weights import WeightNotFoundError
 from max_weights.errors import ArgumentError, UnsupportedError
+from max_weights.remote import source
 from refusals import refuses
 
 RNG = np.random.default_rng(0)
@@ -148,15 +149,31 @@ def test_a_table_describes_itself(path: Path) -> None:
     assert max_weights.table(path, "deep", cache=0).cache_counts is None
 
 
-def test_each_row_is_read_once_and_comes_from_the_cache_afterwards(path: Path) -> None:
+def of_source(path: Path) -> Any:
+    """The file as a source of functions: none of it is in the page cache."""
+    content = path.read_bytes()
+    return source(lambda ranges: [content[start:end] for start, end in ranges], len(content), name="model.safetensors")
+
+
+def test_rows_in_the_page_cache_are_not_kept_twice(path: Path) -> None:
+    path.read_bytes()
     table = max_weights.table(path, "w")
+    table.take([7, 3, 7])
+    table.take([7])
+    counts = table.cache_counts
+    assert counts is not None
+    assert (counts.hits, counts.misses, counts.rows) == (0, 3, 0)
+
+
+def test_each_row_is_read_once_and_comes_from_the_cache_afterwards(path: Path) -> None:
+    table = max_weights.table(of_source(path), "w")
     table.take([7, 7, 3, 7])
     table.take([[3], [8]])
     counts = table.cache_counts
     assert counts is not None
     assert (counts.misses, counts.hits, counts.rows) == (3, 1, 3)
     assert 3 * 160 < counts.bytes <= counts.limit == 64_000_000
-    small = max_weights.table(path, "w", cache=1000)
+    small = max_weights.table(of_source(path), "w", cache=1000)
     small.take(np.arange(300))
     counts = small.cache_counts
     assert counts is not None
@@ -164,7 +181,7 @@ def test_each_row_is_read_once_and_comes_from_the_cache_afterwards(path: Path) -
 
 
 def test_hints_are_read_into_the_cache(path: Path) -> None:
-    table = max_weights.table(path, "w")
+    table = max_weights.table(of_source(path), "w")
     table.hint(np.arange(60))
     table.hint(np.arange(30, 100))
     for _ in range(1000):
@@ -182,7 +199,7 @@ def test_hints_are_read_into_the_cache(path: Path) -> None:
 
 def test_hints_end_when_the_cache_is_full(path: Path) -> None:
     for cache in (1, 200, 2000):
-        table = max_weights.table(path, "w", cache=cache)
+        table = max_weights.table(of_source(path), "w", cache=cache)
         table.hint(np.arange(300))
         table.hint(np.arange(300))
         del table
@@ -455,7 +472,13 @@ def test_bad_tables_are_refused(path: Path, tmp_path: Path) -> None:
     shards |= {"e.0": np.zeros((2, 3)), "e.400000000000": np.zeros((2, 3))}
     shards |= {"c.1": np.zeros((2, 3)), "c.01": np.zeros((2, 3)), "d.0": np.zeros(3), "d.1": np.zeros(3, np.float32)}
     safetensors.numpy.save_file(shards, tmp_path / "s")
-    for name, rule in (("a.*", "argument.name"), ("b.*", None), ("c.*", "argument.name"), ("e.*", "argument.name"), ("d.*", None)):
+    for name, rule in (
+        ("a.*", "argument.name"),
+        ("b.*", None),
+        ("c.*", "argument.name"),
+        ("e.*", "argument.name"),
+        ("d.*", None),
+    ):
         with refuses(ArgumentError, rule):
             max_weights.table(tmp_path / "s", name)
 

@@ -19,8 +19,8 @@ import pytest
 import safetensors.numpy
 
 import max_weights
-from max_weights import ClosedError, FileChangedError
 from faults import attached, with_strace
+from max_weights import ClosedError, FileChangedError
 from max_weights.errors import ArgumentError
 from refusals import refuses
 
@@ -109,7 +109,9 @@ def test_a_disk_that_cannot_be_read_is_an_error_that_names_the_file(path: Path) 
         os.fsync(file.fileno())
     environment = {**os.environ, "MAX_WEIGHTS_IO_URING": "0"}
     command = [sys.executable, "-c", _FAILING, str(path)]
-    with subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
