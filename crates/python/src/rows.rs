@@ -95,7 +95,8 @@ impl PyRowTable {
         let all: u64 = shards.iter().map(|shard| rows(shard.number)).fold(0, u64::saturating_add);
         let named = |scales: &Bound<'_, WeightsNode>, shard: usize, rows: u64| -> BindingResult<RowScaling> {
             let number = scales.get().number()?;
-            let columns = table.get(shard).shape.iter().skip(1).product::<u64>();
+            let dims = table.get(shard).shape.iter().skip(1);
+            let columns = dims.fold(1, |columns: u64, dim| columns.saturating_mul(*dim));
             let scaling = RowScaling::of_shape(number, table.get(number).shape, (rows, columns));
             let name = text::escape(scales.get().name());
             scaling.map_err(|error| of_option(Error::Argument(format!("'{name}': {error}"))))

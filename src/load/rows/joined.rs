@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use super::cache::RowCache;
+use super::elements;
 use super::ids::split_rows;
 use crate::buffer::Buffer;
 use crate::checkpoint::{Catalog, Checkpoint};
@@ -63,7 +64,7 @@ impl JoinedRows {
         for (number, rows) in tensors {
             let recipe = catalog.recipe(number, None)?;
             let name = || text::escape(catalog.table().name(number));
-            let bits = recipe.shape().iter().product::<i64>() as u64 * recipe.dtype().bits() as u64;
+            let bits = elements(recipe.shape()) * recipe.dtype().bits() as u64;
             if rows > 0 && !(bits.is_multiple_of(8) && (bits / 8).is_multiple_of(rows)) {
                 return Err(Error::Argument(format!("'{}': a row of it does not end on a byte", name())));
             }

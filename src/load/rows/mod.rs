@@ -187,7 +187,7 @@ impl RowTable {
         let shape: Vec<i64> = ids.shape.iter().chain(&self.row_shape).copied().collect();
         let size = checked_size(dtype, &shape)?;
         let out_row = checked_size(dtype, &self.row_shape)?;
-        if !(self.row_shape.iter().product::<i64>() as usize).is_multiple_of(elements_per_group(dtype)) {
+        if !elements(&self.row_shape).is_multiple_of(elements_per_group(dtype) as u64) {
             return Err(Error::Argument(format!("a row of {dtype} does not end on a byte")));
         }
         self.conversion(checkpoint, dtype)?;
@@ -328,6 +328,11 @@ impl RowTable {
         let scales = self.scales.as_ref().map_or(0, TableScales::row);
         (BATCH_BYTES / (self.joined.row + scales).max(out_row).max(1)).clamp(1, BATCH_ROWS)
     }
+}
+
+/// The number of elements; dimensions of a shape without elements may be of any size.
+fn elements(shape: &[i64]) -> u64 {
+    if shape.contains(&0) { 0 } else { shape.iter().map(|dim| *dim as u64).product() }
 }
 
 /// The first row and the scaling of each shard, or of all together.

@@ -219,12 +219,17 @@ def threads() -> set[str]:
 
 
 def test_shapes_without_bytes_are_tables_of_any_length(tmp_path: Path) -> None:
-    entry = {"dtype": "F32", "shape": [2**62, 0], "data_offsets": [0, 0]}
-    header = json.dumps({"t": entry}).encode()
-    (tmp_path / "t").write_bytes(len(header).to_bytes(8, "little") + header)
+    entries = {
+        "t": {"dtype": "F32", "shape": [2**62, 0], "data_offsets": [0, 0]},
+        "u": {"dtype": "F8_E4M3", "shape": [2**40, 0], "data_offsets": [0, 0]},
+        "s": {"dtype": "F32", "shape": [], "data_offsets": [0, 4]},
+    }
+    header = json.dumps(entries).encode()
+    (tmp_path / "t").write_bytes(len(header).to_bytes(8, "little") + header + bytes(4))
     weights = max_weights.load_weights(tmp_path / "t")
     assert max_weights.table(weights, "t").take([2**62 - 1, 0]).shape == (2, 0)
     assert weights["t"][[-1]].shape == (1, 0)
+    assert max_weights.table(weights, "u", scales="s").take([2**40 - 1], "float32").shape == (1, 0)
 
 
 def test_many_ids_are_read_in_batches(tmp_path: Path) -> None:
