@@ -186,7 +186,7 @@ def forked(work: Callable[[], object]) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-@pytest.mark.filterwarnings("ignore:This process")
+@pytest.mark.filterwarnings("ignore")  # Python and JAX warn of a fork beside threads
 def test_a_forked_child_reads_rows_itself(path: Path) -> None:
     table = max_weights.table(path, "t")
     stop = threading.Event()
